@@ -11,6 +11,7 @@ from pathlib import Path
 
 from conftest import LONGEST
 
+from augury.cli import LATER
 from augury.methods.registry import METHODS, drafter_class
 
 SOURCE = Path(__file__).parents[1] / "src" / "augury"
@@ -28,6 +29,7 @@ FLOORS = [
     {"cli", "__init__"},
     {"__main__"},
 ]
+CORE = {"methods", "index", "observe", "config", "verify", "kernels", "model", "drafters", "engine"}
 TOOLS = SOURCE / "tools"
 # Which tools import which others, besides tools/shared, and what for.
 NEIGHBOURS = {
@@ -58,14 +60,14 @@ LIGHT = ("doctor", "knowledge", "advise", "replay", "capacity", "suffix", "live"
 LEVEL = {room: level for level, rooms in enumerate(FLOORS) for room in rooms}
 
 
-def imported(path: Path, late: bool = True) -> set[str]:
-    """Names a file imports at run time, `late` in functions too; what `if TYPE_CHECKING` guards is not run."""
+def imported(path: Path, late: bool = True, guarded: bool = False) -> set[str]:
+    """Names a file imports at run time, `late` in functions too; what `if TYPE_CHECKING` guards only if `guarded`."""
     found = set()
     skipped: set[ast.AST] = set()
     tree = ast.parse(path.read_text())
     for node in ast.walk(tree):
-        guarded = isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
-        if guarded or (isinstance(node, ast.FunctionDef) and not late):
+        for_types = isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
+        if (for_types and not guarded) or (isinstance(node, ast.FunctionDef) and not late):
             skipped.update(ast.walk(node))
     for node in ast.walk(tree):
         if node in skipped:
@@ -92,6 +94,17 @@ def test_rooms_import_only_from_below() -> None:
     assert not wrong, wrong
 
 
+def test_types_come_from_below_too() -> None:
+    """But for the decoder layer: a fused kernel takes one apart, and the layer calls the kernels."""
+    above = set()
+    for path in SOURCE.rglob("*.py"):
+        room = path.relative_to(SOURCE).parts[0].removesuffix(".py")
+        for name in imported(path, guarded=True):
+            if (other := name.split(".")[1]) in LEVEL and other != room and LEVEL[other] >= LEVEL[room]:
+                above.add((room, name))
+    assert above == {("kernels", "augury.model.layers.Layer")}
+
+
 def test_no_module_comes_back_to_itself() -> None:
     paths = {path: path.relative_to(SOURCE).with_suffix("").parts for path in SOURCE.rglob("*.py")}
     files = {".".join(("augury", *parts)): path for path, parts in paths.items()}
@@ -102,10 +115,15 @@ def test_no_module_comes_back_to_itself() -> None:
     list(TopologicalSorter(below).static_order())  # raises CycleError, which names the circle
 
 
-def test_every_tool_has_a_command() -> None:
-    folders = {path.parent for path in TOOLS.glob("*/*.py")}
-    without = {folder.name for folder in folders if not list(folder.glob("*command.py"))}
-    assert len(folders) > 12 and without == {"shared"}
+def test_every_tool_has_its_command_and_its_screen() -> None:
+    """In its folder, or in one folder for each of its commands."""
+    folders = {path.parent for path in TOOLS.glob("*/*.py")} - {TOOLS / "shared"}
+    for folder in folders:
+        commands = [path.parent for path in folder.rglob("command.py") if (path.parent / "screen.py").is_file()]
+        assert folder in commands or len(commands) > 1, folder
+    assert len(folders) > 15
+    assert not list(TOOLS.rglob("*_command.py"))
+    assert all(place.partition(":")[0].endswith(".command") for panel in LATER.values() for place, _ in panel.values())
 
 
 def test_tools_import_each_other_only_where_it_is_written_down() -> None:
@@ -125,6 +143,20 @@ def test_light_rooms_import_without_torch() -> None:
     assert len(names) > 120
     code = f"import {', '.join(names)}, sys; sys.exit('torch' in sys.modules or 'transformers' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_a_class_name_means_one_thing() -> None:
+    """In the rooms of the engine; a tool or a server that has the same word for something else confuses its readers."""
+    places: dict[str, list[str]] = {}
+    for path in sorted(SOURCE.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ClassDef):
+                places.setdefault(node.name, []).append(path.relative_to(SOURCE).as_posix())
+    twice = {name: files for name, files in places.items() if len(files) > 1}
+    core = {name: files for name, files in twice.items() if any(file.split("/")[0] in CORE for file in files)}
+    wrong = {name: files for name, files in core.items() if any(file.split("/")[0] in CORE for file in files[1:])}
+    tools = {name: files for name, files in core.items() if any(file.startswith("tools/") for file in files)}
+    assert not wrong and set(tools) <= {"Drafter"}  # the GPU bench's drafters, named by what they are measured with
 
 
 def test_ray_is_imported_where_the_name_of_the_file_says_so() -> None:

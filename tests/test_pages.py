@@ -17,7 +17,7 @@ import augury
 from augury import LLM
 from augury.cli import app
 from augury.config.errors import ConfigError
-from augury.tools.config.check import Question, judge
+from augury.tools.config.check import ConfigQuestion, judge
 from augury.tools.config.reference_api import api_page
 from augury.tools.config.reference_methods import methods_table
 
@@ -167,7 +167,7 @@ def test_the_readme_says_of_graphs_what_the_table_says() -> None:
 def test_what_the_table_calls_not_parallel_is_refused_by_the_check_and_the_load(toy_model: Path, method: str) -> None:
     """Even where the head names a mask token: the load never gets to look at it."""
     spec = {"method": method, "model": "a/head", "num_speculative_tokens": 3, "parallel_drafting": True}
-    answer = judge(Question(spec))
+    answer = judge(ConfigQuestion(spec))
     assert answer.not_here and "method='eagle3' if the head is a P-EAGLE one" in answer.not_here
     with pytest.raises(ConfigError) as caught:
         LLM(str(toy_model), speculative_config=spec)

@@ -27,7 +27,7 @@ app.add_typer(models_app, name="models", rich_help_panel=LOOK_UP)
 app.add_typer(knowledge_app, name="knowledge", rich_help_panel=OPERATE)
 monitor_app = typer.Typer(cls=Commands, help="Rules, alerts and a dashboard for Prometheus.", no_args_is_help=True)
 app.add_typer(monitor_app, name="monitor", rich_help_panel=OPERATE)
-drafter_app = typer.Typer(cls=Commands, help="Look after trained drafters.", no_args_is_help=True)
+drafter_app = typer.Typer(cls=Commands, help="Manage trained drafters.", no_args_is_help=True)
 app.add_typer(drafter_app, name="drafter", rich_help_panel=LOOK_UP)
 suffix_app = typer.Typer(cls=Commands, help="Build and show suffix caches.", no_args_is_help=True)
 app.add_typer(suffix_app, name="suffix", rich_help_panel=LOOK_UP)
@@ -51,10 +51,10 @@ def options(
 # The module of tools/ and the function or group in it, and what the list of commands says of it.
 LATER = {
     RUN: {
-        "generate": ("run.command:generate", "Answer a prompt, or many, with accepted drafts in another colour."),
-        "demo": ("run.command:demo", "See three prompts answered, plain decoding against n-gram and EAGLE-3."),
-        "serve": ("run.command:serve", "Serve a model by OpenAI's API, with metrics and a page to watch speculation."),
-        "chat": ("run.command:chat", "Chat with a server or a model, every token coloured by where it came from."),
+        "generate": ("run.command:generate", "Answer one prompt or many, with accepted drafts coloured."),
+        "demo": ("run.command:demo", "Answer three prompts: plain decoding against n-gram and EAGLE-3."),
+        "serve": ("run.command:serve", "Serve a model with OpenAI's API, metrics and a page to watch speculation."),
+        "chat": ("run.command:chat", "Chat with a server or a model, with tokens coloured by where they came from."),
     },
     MEASURE: {
         "certify": (
@@ -65,21 +65,30 @@ LATER = {
             "bench.command:bench_app",
             "Measure this engine and its peers, or (bench serve URL) a running server.",
         ),
-        "train": ("train.command:train", "Train a drafter on what its target answers; measure it on other prompts."),
+        "train": ("train.command:train", "Train a drafter on its target's answers, and measure it on other prompts."),
         "tune": ("tune.command:tune", "Race methods, K and trees on your model and prompts, or on a server."),
     },
     OPERATE: {
         "doctor": ("doctor.command:doctor_app", "Lint vllm and augury commands, in scripts, YAML, JSON or Python."),
-        "advise": ("advise.command:advise", "Say which method will pay for a target, its traffic and its hardware."),
-        "capacity": ("capacity.command:capacity", "Say how many replicas and GPUs a trace needs for a target latency."),
-        "replay": ("replay.command:replay", "Walk recorded conversations through look-up drafters: no model, no GPU."),
+        "advise": (
+            "advise.command:advise",
+            "Predict which method pays off for a target, its traffic and its hardware.",
+        ),
+        "capacity": (
+            "capacity.command:capacity",
+            "Predict how many replicas and GPUs a trace needs for a target latency.",
+        ),
+        "replay": (
+            "replay.command:replay",
+            "Replay recorded conversations through look-up drafters: no model, no GPU.",
+        ),
         "check": (
-            "live.check_command:check",
+            "live.check.command:check",
             "Check a live server: drafts, acceptance against its band, queue, cache.",
         ),
-        "watch": ("live.watch_command:watch", "Watch live servers side by side: acceptance, speed, who is down."),
-        "ps": ("ps.command:ps", "List the servers that run on this machine, and how full they are."),
-        "diagnose": ("live.diagnose_command:diagnose", "Say why speculation on a live server is slow or off."),
+        "watch": ("live.watch.command:watch", "Watch live servers side by side: acceptance, speed, who is down."),
+        "ps": ("ps.command:ps", "List the servers on this machine and their load."),
+        "diagnose": ("live.diagnose.command:diagnose", "Say why speculation on a live server is slow or off."),
     },
 }
 for panel, commands in LATER.items():
@@ -87,11 +96,11 @@ for panel, commands in LATER.items():
         later(app, name, f"augury.tools.{place}", text, panel)
 BELOW = (
     (monitor_app, "init", "monitor.command:init", "Write Prometheus rules, alerts with their tests, and a dashboard."),
-    (drafter_app, "list", "train.drafters:list_drafters", "List the drafters that pip packages brought."),
+    (drafter_app, "list", "train.drafters:list_drafters", "List the drafters from installed pip packages."),
     (drafter_app, "export", "train.drafters:export", "Write a drafter in the format of the speculators library."),
     (drafter_app, "measure", "train.measure:measure", "Measure a drafter's acceptance length on prompts."),
-    (drafter_app, "swap", "train.swap:swap", "Load another drafter into a running server; a worse one is taken back."),
-    (drafter_app, "trim", "train.drafters:trim", "Leave a drafter only the words its target says most often."),
+    (drafter_app, "swap", "train.swap:swap", "Load another drafter into a running server; a worse one is rolled back."),
+    (drafter_app, "trim", "train.drafters:trim", "Cut a drafter's vocabulary to its target's most frequent tokens."),
     (suffix_app, "build", "suffix.command:build", "Fill a suffix cache from a corpus and save it for an engine."),
     (suffix_app, "show", "suffix.command:show", "Check a suffix cache's file and say what is in it."),
 )

@@ -14,7 +14,7 @@ from augury.config.errors import ConfigError
 from augury.config.facts import read_facts
 from augury.config.fingerprint import fingerprint, name_of
 from augury.config.installed import Installed, check_target, installed, offered, with_drafter
-from augury.tools.config.check import Question, judge
+from augury.tools.config.check import ConfigQuestion, judge
 
 
 @pytest.fixture
@@ -57,7 +57,7 @@ def test_one_of_several_is_taken_and_what_it_leaves_open_is_settled_for_all(
     wanted = {"method": "hybrid", "drafters": [look_up, {"method": "eagle3"}]}
     given = with_drafter(wanted, read_facts(str(toy_model)))
     assert given["drafters"] == [look_up, {"method": "eagle3", "model": str(some[0].directory)}]
-    config = judge(Question(wanted, str(toy_model))).config
+    config = judge(ConfigQuestion(wanted, str(toy_model))).config
     assert config is not None and config.adaptive
 
 
@@ -129,16 +129,16 @@ def test_a_package_that_cannot_be_read_is_named(
 
 
 def test_config_check_says_which_one_is_taken(some: list[Installed], toy_model: Path) -> None:
-    answer = judge(Question({"method": "medusa"}, str(toy_model)))
+    answer = judge(ConfigQuestion({"method": "medusa"}, str(toy_model)))
     assert answer.config is None and "no installed medusa drafter was trained for this target" in str(answer.error)
     some[0].directory.mkdir()
     (some[0].directory / "config.json").write_text(json.dumps({"architectures": ["LlamaForCausalLMEagle3"]}))
-    answer = judge(Question({"method": "eagle3"}, str(toy_model)))
+    answer = judge(ConfigQuestion({"method": "eagle3"}, str(toy_model)))
     assert answer.config is not None and answer.config.model == str(some[0].directory)
     assert [note.text for note in answer.notes if note.key == "model"] == [
         "the drafter that is installed for this target."
     ]
-    told = judge(Question({"method": "eagle3", "num_speculative_tokens": 3}, str(toy_model), "0.32")).error
+    told = judge(ConfigQuestion({"method": "eagle3", "num_speculative_tokens": 3}, str(toy_model), "0.32")).error
     assert "model is missing" in str(told)  # vLLM has no such drafters
 
 

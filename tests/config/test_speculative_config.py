@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from augury.config.errors import ConfigError
-from augury.config.facts import Target, read_facts
+from augury.config.facts import TargetInfo, read_facts
 from augury.config.read import KEYS
 from augury.config.resolve import resolve
 from augury.config.rules import rates_for_length
@@ -105,7 +105,7 @@ def resolved(case: Case, root: Path, wanted: Any) -> SpeculativeConfig:
     if isinstance(wanted, dict) and str(wanted.get("model")).startswith("@"):
         wanted = {**wanted, "model": place(root, wanted["model"])}
     directory = place(root, case.target) if case.target else None
-    target = Target(directory, read_facts(directory) if directory else None, case.tp)
+    target = TargetInfo(directory, read_facts(directory) if directory else None, case.tp)
     config = resolve(wanted, target, case.as_of)
     assert config is not None
     return config
@@ -185,7 +185,7 @@ def test_a_dspark_draft_that_fills_in_looks_one_further(tmp_path: Path) -> None:
 
 
 def test_several_mtp_modules_look_further_ahead_in_the_prompt(models: Path) -> None:
-    two = Target("t", read_facts(place(models, "mtp2")))
+    two = TargetInfo("t", read_facts(place(models, "mtp2")))
     config = resolve({"method": "mtp", "num_speculative_tokens": 2}, two)
     assert config is not None and config.prefill_lookahead == 2
 

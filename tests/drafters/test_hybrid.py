@@ -9,7 +9,7 @@ import pytest
 from generating import DEVICE, PROMPTS, held_to_plain, ids
 
 from augury import LLM, SamplingParams
-from augury.drafters.routing import Guess, Scores
+from augury.drafters.routing import DrafterScores, Guess
 from augury.observe.stats import shared_out
 from augury.train.gates import Gates
 
@@ -112,7 +112,7 @@ def test_a_requests_figures_name_the_parts(toy_model: Path) -> None:
 
 
 def test_a_run_that_holds_is_believed_and_one_that_breaks_is_not() -> None:
-    scores = Scores(is_model=False)
+    scores = DrafterScores(is_model=False)
     weak, length = scores.promise(0, 0, 8)
     for _ in range(10):
         scores.judge(0, Guess([1, 2, 3, 4], scores.run(0)), [1, 2, 3, 4, 5])
@@ -123,12 +123,12 @@ def test_a_run_that_holds_is_believed_and_one_that_breaks_is_not() -> None:
     for _ in range(200):
         scores.judge(0, Guess([1, 2, 3, 4]), [9])
     assert scores.promise(0, 0, 8) == (1.0, 0)  # it had better not guess
-    others = Scores(is_model=False)
+    others = DrafterScores(is_model=False)
     assert scores.promise(7, 0, 8)[0] <= others.promise(7, 0, 8)[0]  # a new request begins with what others showed
 
 
 def test_what_lies_beyond_the_text_is_not_held_against_a_guess() -> None:
-    scores = Scores(is_model=True)
+    scores = DrafterScores(is_model=True)
     for _ in range(20):
         scores.judge(0, Guess([1, 2, 3]), [1])
     first, second, third = scores.rates(0, 0, 3)

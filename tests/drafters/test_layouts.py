@@ -14,8 +14,9 @@ from augury.config.resolve import resolve
 from augury.drafters.base import DrafterSetup, DraftInput
 from augury.drafters.draft_model import ModelDrafter
 from augury.drafters.recurrent import RecurrentDrafter
+from augury.kernels.rows import Rows
 from augury.model.load import load_target
-from augury.model.target import KVCache, LayerShape, Rows, Scores
+from augury.model.target import KVCache, LayerShape, TargetOutput
 from augury.verify.sampling import SlotSampling
 
 BLOCK, MASK = 4, 259
@@ -142,11 +143,11 @@ def model_drafter(toy_model: Path, directory: Path, **spec: Any) -> tuple[ModelD
     target = load_target(toy_model, "float32", "cpu")
     drafter, seen = ModelDrafter(config, DrafterSetup(target, 4, 64, "float32", toy_model)), []
 
-    def forward(rows: Rows, features: tuple[int, ...] = ()) -> Scores:
+    def forward(rows: Rows, features: tuple[int, ...] = ()) -> TargetOutput:
         seen.append(rows)
         scores = torch.zeros(len(rows.wanted), 260)
         scores[:, 7] = 1.0
-        return Scores(scores)
+        return TargetOutput(scores)
 
     drafter.model.forward = forward  # type: ignore[method-assign]
     return drafter, seen

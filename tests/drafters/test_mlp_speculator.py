@@ -18,7 +18,7 @@ from torch import Tensor
 from augury import LLM
 from augury.model.errors import ModelError
 from augury.model.heads.mlp import load_speculator
-from augury.model.heads.mlp_parts import Speculator
+from augury.model.heads.mlp_parts import RecurrentSpeculator
 from augury.model.load import load_target
 
 pytestmark = pytest.mark.usefixtures("one_thread_throughout")
@@ -29,7 +29,7 @@ def target(toy_model: Path) -> Any:
     return load_target(toy_model, "float32", "cpu")
 
 
-def load(directory: Path, target: Any, steps: int = STEPS) -> Speculator:
+def load(directory: Path, target: Any, steps: int = STEPS) -> RecurrentSpeculator:
     return load_speculator(directory, target, torch.float32, steps)
 
 
@@ -41,7 +41,7 @@ def fed(rows: int = 5) -> Tensor:
     return torch.randint(0, VOCABULARY, (STEPS, rows), generator=torch.Generator().manual_seed(8))
 
 
-def run(head: Speculator, steps: int = STEPS) -> Tensor:
+def run(head: RecurrentSpeculator, steps: int = STEPS) -> Tensor:
     """Logits [steps, T, V] with the same tokens fed to everyone."""
     state, lines = head.begin(hidden()), []
     for i in range(steps):

@@ -19,7 +19,7 @@ from augury.drafters.base import DrafterSetup
 from augury.drafters.suffix import SuffixDrafter
 from augury.index.store import save
 from augury.index.suffix import SuffixCache
-from augury.index.suffix_rule import Rule
+from augury.index.suffix_rule import SuffixRule
 
 REPEATABLE = settings(deadline=None, derandomize=True, max_examples=150)
 
@@ -124,9 +124,9 @@ def test_step_refuses_bad_tokens_before_touching_anything() -> None:
     for wrong in (2**31, -5):
         history = np.array([[1, 2, 1, wrong]])
         with pytest.raises(ValueError, match="negative or above"):
-            cache.step(book, history, rows, one, np.array([4]), 99, Rule(), *out)
+            cache.step(book, history, rows, one, np.array([4]), 99, SuffixRule(), *out)
     with pytest.raises(ValueError, match="shorter"):
-        cache.step(book, history, rows, np.array([2]), np.array([4]), 99, Rule(), *out)
+        cache.step(book, history, rows, np.array([2]), np.array([4]), 99, SuffixRule(), *out)
     assert cache.speculate("a").tokens == [2]
 
 

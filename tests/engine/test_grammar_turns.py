@@ -18,7 +18,7 @@ from augury.config.errors import ConfigError
 from augury.engine import grammar_pool
 from augury.engine.grammar import Grammars
 from augury.engine.grammar_jobs import Busy
-from augury.engine.grammar_limits import Limits
+from augury.engine.grammar_limits import GrammarLimits
 from augury.model.tokenizer import Tokenizer
 from augury.serve.compiling import Compiler
 
@@ -36,7 +36,7 @@ def grammars(tokenizer: Tokenizer) -> Grammars:
 @pytest.fixture
 def fresh(tokenizer: Tokenizer) -> Grammars:
     """For tests that kill: with no fork server yet, and time for a machine ten times slower."""
-    return Grammars(tokenizer, 260, Limits(compile_seconds=100.0))
+    return Grammars(tokenizer, 260, GrammarLimits(compile_seconds=100.0))
 
 
 # --- who is killed from outside -------------------------------------------------------------------------------------

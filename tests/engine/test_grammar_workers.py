@@ -25,11 +25,11 @@ from grammar_pools import SMALL, A, B, accepts, bring, may, server_pid, start
 from augury import SamplingParams
 from augury.config.errors import ConfigError
 from augury.engine.grammar import Ahead, Grammars, advance
-from augury.engine.grammar_limits import Limits
+from augury.engine.grammar_limits import GrammarLimits
 from augury.model.tokenizer import Tokenizer
 from augury.serve.compiling import Compiler
 
-TIGHT = Limits(compile_seconds=0.4, burst_seconds=0.2, stack_bytes=1 << 20)
+TIGHT = GrammarLimits(compile_seconds=0.4, burst_seconds=0.2, stack_bytes=1 << 20)
 
 
 @pytest.fixture(scope="module")
@@ -92,7 +92,7 @@ def test_the_limit_that_was_broken_is_named_and_counted(
 
 
 def test_memory_has_a_limit(tokenizer: Tokenizer) -> None:
-    narrow = Grammars(tokenizer, 260, Limits(memory_bytes=12 << 20))
+    narrow = Grammars(tokenizer, 260, GrammarLimits(memory_bytes=12 << 20))
     with pytest.raises(ConfigError, match=r"structured_outputs\.json .* more than 12 MiB of memory"):
         start(narrow, {"json": {"enum": [f"v{i * 7919 % 100003}" for i in range(40_000)]}})
     assert narrow.pool.counts["memory"] == 1 and accepts(narrow, SMALL, "aba")
@@ -139,7 +139,7 @@ def test_a_parser_that_never_comes_back_ends_its_own_requests_and_no_others(gram
 
 
 def test_many_grammars_of_one_step_share_what_one_may_take() -> None:
-    limits = Limits()
+    limits = GrammarLimits()
     for processes, cores in itertools.product(range(1, 300), (1, 2, 16)):
         share = limits.share(processes, cores)
         assert limits.burst_seconds / 10 <= share <= limits.burst_seconds
@@ -160,7 +160,7 @@ def test_masks_that_take_long_every_time_use_up_their_time(tight: Grammars) -> N
 
 
 def test_a_draft_that_takes_long_loses_nodes_and_not_the_request(tokenizer: Tokenizer) -> None:
-    hurried = Grammars(tokenizer, 260, Limits(draft_seconds=0.0))
+    hurried = Grammars(tokenizer, 260, GrammarLimits(draft_seconds=0.0))
     grammar, calm = start(hurried, {"regex": "a{30}"}), start(Grammars(tokenizer, 260), {"regex": "a{30}"})
     assert grammar.look_ahead([A] * 20, list(range(-1, 19))) == []
     assert calm.look_ahead([A] * 20, list(range(-1, 19))) == list(range(20))

@@ -15,7 +15,7 @@ from shallow import shallow_copy
 from augury import LLM, SamplingParams
 from augury.engine import engine as engine_module
 from augury.engine.grammar import Grammars
-from augury.engine.grammar_limits import Limits
+from augury.engine.grammar_limits import GrammarLimits
 from augury.engine.request import Request
 from augury.engine.scheduled import CONTINUES
 
@@ -144,7 +144,7 @@ def test_a_grammar_that_looks_at_no_draft_in_time(toy_model: Path, heads: dict[s
     answers = []
     for depth in (0, 1):
         llm = make(toy_model, heads, name, depth)
-        llm.intake._grammars = Grammars(llm.tokenizer, llm.engine.target.vocab_size, Limits(draft_seconds=0.0))
+        llm.intake._grammars = Grammars(llm.tokenizer, llm.engine.target.vocab_size, GrammarLimits(draft_seconds=0.0))
         asked = Asked(llm)
         for i, prompt in enumerate(PROMPTS[:4]):
             asked.add(prompt, SamplingParams(seed=i, max_tokens=24, structured_outputs={"regex": "(?s:.{4,20}c)"}))

@@ -135,9 +135,14 @@ def with_langchain(way: Way) -> None:
     messages: list[Any] = [HumanMessage(QUESTION)]
     for choice in ("weather", "required", "none"):
         chat = ChatOpenAI(
-            model=way.model, base_url=way.url, api_key="none", temperature=0, max_retries=0,
-            extra_body=way.beside(choice), max_tokens=TEXT if choice == "none" else 200,
-        )  # fmt: skip
+            model=way.model,
+            base_url=way.url,
+            api_key="none",
+            temperature=0,
+            max_retries=0,
+            extra_body=way.beside(choice),
+            max_tokens=TEXT if choice == "none" else 200,
+        )
         bound = chat.bind_tools(way.left, tool_choice=choice, parallel_tool_calls=False, strict=True)
         if way.stream:
             pieces = iter(bound.stream(messages))
@@ -157,9 +162,18 @@ def with_langchain(way: Way) -> None:
 def with_npm(way: Way, folder: Path) -> None:
     """The npm client, `openai`, in Node."""
     script = Path(__file__).with_name("agent_client.mjs")
-    told = {"url": way.url, "model": way.model, "extra": way.extra, "stream": way.stream, "question": QUESTION,
-            "tools": TOOLS, "turns": TURNS, "results": RESULTS, "most": TEXT,
-            "last": way.beside("none")}  # fmt: skip
+    told = {
+        "url": way.url,
+        "model": way.model,
+        "extra": way.extra,
+        "stream": way.stream,
+        "question": QUESTION,
+        "tools": TOOLS,
+        "turns": TURNS,
+        "results": RESULTS,
+        "most": TEXT,
+        "last": way.beside("none"),
+    }
     ran = subprocess.run(
         ["node", str(script), str(folder.resolve()), json.dumps(told)], capture_output=True, text=True, check=False
     )

@@ -33,13 +33,23 @@ def with_smolagents(way: Way, question: str = QUESTION, templates: Any = None) -
         agent.tools = {n: one for n, one in left.items() if not way.has_called(n)} or {"final_answer": done}
 
     model = Closed(
-        model_id=way.model, api_base=way.url, api_key="none", temperature=0, max_tokens=200,
-        parallel_tool_calls=False, extra_body=way.extra,
-    )  # fmt: skip
+        model_id=way.model,
+        api_base=way.url,
+        api_key="none",
+        temperature=0,
+        max_tokens=200,
+        parallel_tool_calls=False,
+        extra_body=way.extra,
+    )
     agent: Any = ToolCallingAgent(
-        tools=[*left.values(), done], model=model, stream_outputs=way.stream, max_steps=4, verbosity_level=0,
-        prompt_templates=templates, step_callbacks=[offer],
-    )  # fmt: skip
+        tools=[*left.values(), done],
+        model=model,
+        stream_outputs=way.stream,
+        max_steps=4,
+        verbosity_level=0,
+        prompt_templates=templates,
+        step_callbacks=[offer],
+    )
     offer()
     way.said(agent.run(question))
 
@@ -130,12 +140,20 @@ def with_openai_agents(way: Way) -> None:
         told: Any = QUESTION
         for choice in ("weather", "required", "none"):
             settings = ModelSettings(
-                temperature=0, tool_choice=choice, parallel_tool_calls=False, extra_body=way.beside(choice),
+                temperature=0,
+                tool_choice=choice,
+                parallel_tool_calls=False,
+                extra_body=way.beside(choice),
                 max_tokens=TEXT if choice == "none" else 200,
-            )  # fmt: skip
+            )
             tools = [tool(spec["function"]) for spec in way.left]
-            agent = Agent(name="helper", model=model, tools=tools, model_settings=settings,
-                          tool_use_behavior="run_llm_again" if choice == "none" else "stop_on_first_tool")  # fmt: skip
+            agent = Agent(
+                name="helper",
+                model=model,
+                tools=tools,
+                model_settings=settings,
+                tool_use_behavior="run_llm_again" if choice == "none" else "stop_on_first_tool",
+            )
             if way.stream:
                 run: Any = Runner.run_streamed(agent, told)
                 async for _ in run.stream_events():

@@ -43,16 +43,36 @@ SMALL: dict[str, Any] = {
     **dict.fromkeys(("num_experts_per_tok", "num_experts_per_token", "moe_k", "moe_topk", "experts_per_token"), 2),
     **dict.fromkeys(("max_position_embeddings", "n_positions", "max_seq_len", "n_ctx", "max_sequence_length"), 512),
     **dict.fromkeys(("sliding_window", "attention_chunk_size", "sliding_window_size", "local_attention"), 6),
-    "vocab_size": VOCAB, "q_lora_rank": 24, "kv_lora_rank": 16, "qk_rope_head_dim": 8, "n_group": 1, "topk_group": 1,
-    "initializer_range": 0.15, "bos_token_id": None, "eos_token_id": 3, "pad_token_id": 0,
-    "vocab_size_per_layer_input": VOCAB, "hidden_size_per_layer_input": 16, "global_head_dim": 16,
-    "linear_num_value_heads": 4, "linear_num_key_heads": 2,
-    "linear_key_head_dim": 16, "linear_value_head_dim": 16,
-}  # fmt: skip
+    "vocab_size": VOCAB,
+    "q_lora_rank": 24,
+    "kv_lora_rank": 16,
+    "qk_rope_head_dim": 8,
+    "n_group": 1,
+    "topk_group": 1,
+    "initializer_range": 0.15,
+    "bos_token_id": None,
+    "eos_token_id": 3,
+    "pad_token_id": 0,
+    "vocab_size_per_layer_input": VOCAB,
+    "hidden_size_per_layer_input": 16,
+    "global_head_dim": 16,
+    "linear_num_value_heads": 4,
+    "linear_num_key_heads": 2,
+    "linear_key_head_dim": 16,
+    "linear_value_head_dim": 16,
+}
 LATENT = (
-    "axk1", "axk2", "deepseek_v2", "deepseek_v3", "deepseek_v32", "glm4_moe_lite", "glm_moe_dsa", "longcat_flash",
-    "minicpm3", "youtu",
-)  # fmt: skip
+    "axk1",
+    "axk2",
+    "deepseek_v2",
+    "deepseek_v3",
+    "deepseek_v32",
+    "glm4_moe_lite",
+    "glm_moe_dsa",
+    "longcat_flash",
+    "minicpm3",
+    "youtu",
+)
 MIXED = ["sliding_attention", "full_attention"] * 2
 # What these need besides, or cannot have.
 OWN: dict[str, dict[str, Any]] = {
@@ -63,7 +83,9 @@ OWN: dict[str, dict[str, Any]] = {
     "cwm": {"bos_token_id": 1},
     "dots1": {"n_shared_experts": 1},
     "gemma3n_text": {
-        "layer_types": MIXED, "num_kv_shared_layers": 2, "intermediate_size": [96] * 4,
+        "layer_types": MIXED,
+        "num_kv_shared_layers": 2,
+        "intermediate_size": [96] * 4,
         "activation_sparsity_pattern": [0.95, 0.0] * 2,
     },
     "gemma4_text": {"layer_types": MIXED, "per_layer_config": {"1": {"head_dim": 32}, "3": {"head_dim": 32}}},
@@ -75,15 +97,16 @@ OWN: dict[str, dict[str, Any]] = {
     "mamba2": {"num_heads": 8, "head_dim": 16},
     "modernbert-decoder": {"bos_token_id": 1},
     "zaya": {"num_experts_per_tok": 1},
-}  # fmt: skip
+}
 # Encoders, parts of models that read images or sound, and decoders that answer an encoder: no targets of anybody's.
-OTHERS = {
-    "bart", "bert", "bert-generation", "big_bird", "bigbird_pegasus", "blenderbot", "blenderbot-small", "camembert",
-    "data2vec-text", "electra", "ernie", "git", "marian", "mbart", "megatron-bert", "moshi", "musicgen",
-    "musicgen_melody", "mvp", "pegasus", "phi4_multimodal", "plbart", "prophetnet", "reformer", "rembert", "roberta",
-    "roberta-prelayernorm", "roc_bert", "roformer", "trocr", "whisper", "xlm", "xlm-roberta", "xlm-roberta-xl", "xlnet",
-    "xmod", "blt",
-}  # fmt: skip
+OTHERS = set(
+    """
+    bart bert bert-generation big_bird bigbird_pegasus blenderbot blenderbot-small camembert data2vec-text electra
+    ernie git marian mbart megatron-bert moshi musicgen musicgen_melody mvp pegasus phi4_multimodal plbart
+    prophetnet reformer rembert roberta roberta-prelayernorm roc_bert roformer trocr whisper xlm xlm-roberta
+    xlm-roberta-xl xlnet xmod blt
+    """.split()
+)
 
 
 HEAD = """# Which models run

@@ -17,16 +17,27 @@ from augury.model.mixers import MIXERS
 
 PROMPTS = random_prompts()
 NAMES = {
-    "qwen3-next": "Qwen3-Next", "qwen3.5": "Qwen3.5", "qwen3.5-moe": "Qwen3.5, experts", "nemotron-h": "Nemotron-H",
-    "falcon-h1": "Falcon-H1", "falcon-h1-gate": "Falcon-H1 without norm", "granite-4": "Granite 4", "bamba": "Bamba",
-    "lfm2": "LFM2", "lfm2-moe": "LFM2, experts",
-}  # fmt: skip
+    "qwen3-next": "Qwen3-Next",
+    "qwen3.5": "Qwen3.5",
+    "qwen3.5-moe": "Qwen3.5, experts",
+    "nemotron-h": "Nemotron-H",
+    "falcon-h1": "Falcon-H1",
+    "falcon-h1-gate": "Falcon-H1 without norm",
+    "granite-4": "Granite 4",
+    "bamba": "Bamba",
+    "lfm2": "LFM2",
+    "lfm2-moe": "LFM2, experts",
+}
 KINDS = {"GatedDelta": "gated delta rule", "Mamba2": "Mamba-2", "ShortConv": "short convolution"}
 FITTED = (0, 3, 4)  # prompts whose answers the drafters with weights have seen: short ones
 DRAFTS: dict[str, Any] = {
-    "none": None, "`ngram`": NGRAM, "`suffix`": SUFFIX, "`suffix`, tree": SUFFIX_TREE, "3 of 4 right, chain": WIDE,
+    "none": None,
+    "`ngram`": NGRAM,
+    "`suffix`": SUFFIX,
+    "`suffix`, tree": SUFFIX_TREE,
+    "3 of 4 right, chain": WIDE,
     "3 of 4 right, tree": WIDE,
-}  # fmt: skip
+}
 WITH_MTP = ("qwen3-next", "qwen3.5", "qwen3.5-moe")
 HEAD = """# Hybrid targets
 

@@ -67,24 +67,44 @@ HYBRIDS: dict[str, Any] = {
     "nemotron-h": NemotronHConfig(
         **{k: v for k, v in SIZES.items() if k != "num_hidden_layers"},
         layers_block_type=["linear_attention", "mlp", "full_attention", "linear_attention"],
-        head_dim=16, mamba_num_heads=8, mamba_head_dim=16, n_groups=2, ssm_state_size=16, conv_kernel=4, chunk_size=8,
+        head_dim=16,
+        mamba_num_heads=8,
+        mamba_head_dim=16,
+        n_groups=2,
+        ssm_state_size=16,
+        conv_kernel=4,
+        chunk_size=8,
     ),
     "falcon-h1": FalconH1Config(**SIZES, **MAMBA, mamba_d_ssm=128, mamba_rms_norm=True),
     "falcon-h1-gate": FalconH1Config(
-        **SIZES, **MAMBA, mamba_d_ssm=128, mamba_rms_norm=False, ssm_in_multiplier=0.7,
+        **SIZES,
+        **MAMBA,
+        mamba_d_ssm=128,
+        mamba_rms_norm=False,
+        ssm_in_multiplier=0.7,
         ssm_multipliers=[0.5, 0.9, 1.1, 0.8, 1.2],
     ),
     "granite-4": GraniteMoeHybridConfig(
-        **SIZES, **MAMBA, layer_types=["linear_attention", "full_attention"] * 2, num_local_experts=4,
-        num_experts_per_tok=2, shared_intermediate_size=32, position_embedding_type=None,
+        **SIZES,
+        **MAMBA,
+        layer_types=["linear_attention", "full_attention"] * 2,
+        num_local_experts=4,
+        num_experts_per_tok=2,
+        shared_intermediate_size=32,
+        position_embedding_type=None,
     ),
     "bamba": BambaConfig(**SIZES, **MAMBA, attn_layer_indices=[1]),
     "lfm2": Lfm2Config(**SIZES, layer_types=["conv", "full_attention", "conv", "conv"], conv_L_cache=3),
     "lfm2-moe": Lfm2MoeConfig(
-        **SIZES, layer_types=["conv", "full_attention", "conv", "conv"], conv_L_cache=3, num_experts=4,
-        num_experts_per_tok=2, moe_intermediate_size=32, num_dense_layers=1,
+        **SIZES,
+        layer_types=["conv", "full_attention", "conv", "conv"],
+        conv_L_cache=3,
+        num_experts=4,
+        num_experts_per_tok=2,
+        moe_intermediate_size=32,
+        num_dense_layers=1,
     ),
-}  # fmt: skip
+}
 
 
 def save_hybrid(name: str, directory: Path) -> Any:
@@ -129,9 +149,12 @@ def save_with_mtp(name: str, directory: Path, count: int) -> WithMtp:
 def save_as_speculator(directory: Path, into: Path, target: Any) -> Path:
     """The one MTP layer of a saved target in a directory of its own, by the names of the speculators format."""
     names = {
-        "mtp.fc.": "input_proj.", "mtp.norm.": "final_layernorm.", "mtp.pre_fc_norm_hidden.": "hidden_layernorm.",
-        "mtp.pre_fc_norm_embedding.": "token_layernorm.", "mtp.layers.0.": "",
-    }  # fmt: skip
+        "mtp.fc.": "input_proj.",
+        "mtp.norm.": "final_layernorm.",
+        "mtp.pre_fc_norm_hidden.": "hidden_layernorm.",
+        "mtp.pre_fc_norm_embedding.": "token_layernorm.",
+        "mtp.layers.0.": "",
+    }
     tensors = {
         f"mtp_layers.0.{theirs}{key.removeprefix(ours)}": tensor
         for key, tensor in load_file(directory / "model.safetensors").items()

@@ -27,8 +27,13 @@ from augury import LLM, SamplingParams
 LONGEST, MOST_NEW = 60, 24
 ROOM = {"max_model_len": LONGEST + MOST_NEW}
 DRAFTS: dict[str, Any] = {
-    "none": None, "ngram": NGRAM, "suffix": SUFFIX, "suffix tree": SUFFIX_TREE, "chain": WIDE, "tree": WIDE
-}  # fmt: skip
+    "none": None,
+    "ngram": NGRAM,
+    "suffix": SUFFIX,
+    "suffix tree": SUFFIX_TREE,
+    "chain": WIDE,
+    "tree": WIDE,
+}
 
 
 class Asked(NamedTuple):

@@ -68,9 +68,13 @@ def make_family(name: str, directory: Path, prompts: Tokens, ways: tuple[str, ..
     model = save_hybrid(name, directory)
     greedy, plain = generated(model, prompts, NEW), engine(directory)
     drafters: dict[str, dict[str, Any] | None] = {
-        "none": None, "ngram": NGRAM, "suffix": SUFFIX, "suffix, tree": SUFFIX_TREE, "3 of 4 right, chain": WIDE,
+        "none": None,
+        "ngram": NGRAM,
+        "suffix": SUFFIX,
+        "suffix, tree": SUFFIX_TREE,
+        "3 of 4 right, chain": WIDE,
         "3 of 4 right, tree": WIDE,
-    }  # fmt: skip
+    }
     texts, begins = [prompts[i] + greedy[i] for i in FITTED], [len(prompts[i]) for i in FITTED]
     small = hybrid_drafters.draft_model(texts, directory.with_name(f"{directory.name}-draft"))
     flash = hybrid_drafters.dflash(model, texts, begins, directory.with_name(f"{directory.name}-dflash"))

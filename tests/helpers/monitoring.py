@@ -19,7 +19,7 @@ import yaml
 from served import free_port
 
 from augury.tools.monitor.kit import files, write
-from augury.tools.monitor.settings import Settings, settle
+from augury.tools.monitor.settings import KitSettings, settle
 
 needs_promtool = pytest.mark.skipif(shutil.which("promtool") is None, reason="apt install prometheus")
 needs_amtool = pytest.mark.skipif(shutil.which("amtool") is None, reason="apt install prometheus-alertmanager")
@@ -57,7 +57,7 @@ KITS: list[dict[str, Any]] = [
 ]
 
 
-def made(**options: Any) -> Settings:
+def made(**options: Any) -> KitSettings:
     defaults: dict[str, Any] = {
         "method": "eagle3",
         "k": 3,

@@ -112,17 +112,31 @@ def with_layer(toy_model: Path, directory: Path, module: Mtp | list[Mtp], shards
 
 FOREIGN: dict[str, Any] = {
     "DeepSeek-V3": DeepseekV3Config(
-        **SIZES, num_key_value_heads=4, q_lora_rank=24, kv_lora_rank=16, qk_nope_head_dim=16, qk_rope_head_dim=8,
-        v_head_dim=12, first_k_dense_replace=1, **EXPERTS,
+        **SIZES,
+        num_key_value_heads=4,
+        q_lora_rank=24,
+        kv_lora_rank=16,
+        qk_nope_head_dim=16,
+        qk_rope_head_dim=8,
+        v_head_dim=12,
+        first_k_dense_replace=1,
+        **EXPERTS,
     ),
     "GLM-4.5": Glm4MoeConfig(  # type: ignore[call-arg]  # a configuration takes any keyword
-        **SIZES, num_key_value_heads=2, head_dim=16, first_k_dense_replace=1, **EXPERTS,
+        **SIZES, num_key_value_heads=2, head_dim=16, first_k_dense_replace=1, **EXPERTS
     ),
     "GLM-4.7-Flash": Glm4MoeLiteConfig(
-        **SIZES, num_key_value_heads=4, q_lora_rank=24, kv_lora_rank=16, qk_nope_head_dim=16, qk_rope_head_dim=8,
-        v_head_dim=12, mlp_layer_types=["dense", "sparse", "sparse"], **EXPERTS,
+        **SIZES,
+        num_key_value_heads=4,
+        q_lora_rank=24,
+        kv_lora_rank=16,
+        qk_nope_head_dim=16,
+        qk_rope_head_dim=8,
+        v_head_dim=12,
+        mlp_layer_types=["dense", "sparse", "sparse"],
+        **EXPERTS,
     ),
-}  # fmt: skip
+}
 
 
 def foreign_parts() -> dict[str, Tensor]:

@@ -10,8 +10,8 @@ from gguf import GGML_QUANT_SIZES
 from gguf import GGMLQuantizationType as Kind
 from gguf.quants import dequantize, quantize
 
+from augury.kernels.unpack import Packed
 from augury.model.gguf_blocks import UNPACK
-from augury.model.packed import Packed
 
 
 def _quantised(values: np.ndarray[Any, Any], kind: str) -> np.ndarray[Any, Any]:

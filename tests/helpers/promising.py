@@ -108,10 +108,16 @@ class Promising:
             text = text[:-3]
         elif "schema" in self.breaks:
             text = '{"name": "Ada", "age": "36", "tags": []}'
-        listed = [
-            {"token": t, "logprob": o, "top_logprobs": [{"token": n, "logprob": v} for n, v in top.items()]}
-            for t, o, top in zip(*(told[name] for name in ("tokens", "token_logprobs", "top_logprobs")), strict=True)
-        ] if told and body.get("logprobs") else []  # fmt: skip
+        listed = (
+            [
+                {"token": t, "logprob": o, "top_logprobs": [{"token": n, "logprob": v} for n, v in top.items()]}
+                for t, o, top in zip(
+                    *(told[name] for name in ("tokens", "token_logprobs", "top_logprobs")), strict=True
+                )
+            ]
+            if told and body.get("logprobs")
+            else []
+        )
         endless = "endless" in self.breaks and "response_format" in body
         text, end = (text[:9], "length") if endless else (text, "stop" if told is None else "length")
         if not body.get("stream"):

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from augury.kernels import fused, quantized_triton
 from augury.kernels.quantized import Quantized, quantised
-from augury.kernels.quantized_triton import Tile
+from augury.kernels.quantized_triton import QuantizedTile
 from augury.tools.bench.gpu.micro import _seconds
 from augury.tools.bench.gpu.micro_cases import matrices
 from augury.tools.bench.gpu.shapes import SHAPES
@@ -27,7 +27,13 @@ ROWS = (1, 4, 16, 32, 64, 128, 256, 512, 1024, 2048)
 VARIANTS = [
     (segments, tile)
     for segments in (1, 2, 4, 8)
-    for tile in (Tile(16, 64, 4, 4), Tile(16, 64, 4, 6), Tile(16, 64, 4, 8), Tile(16, 128, 8, 4), Tile(16, 128, 4, 4))
+    for tile in (
+        QuantizedTile(16, 64, 4, 4),
+        QuantizedTile(16, 64, 4, 6),
+        QuantizedTile(16, 64, 4, 8),
+        QuantizedTile(16, 128, 8, 4),
+        QuantizedTile(16, 128, 4, 4),
+    )
 ]
 
 

@@ -170,8 +170,10 @@ def main() -> int:
         f"{len(dialogues)} dialogues, {turns} turns in {took:.0f} s; {accepted:.0f} of {drafted:.0f} drafted accepted"
     )
     for kind in KINDS:
-        print(f"  {kind}: {replay.turns[kind]} turns, {replay.good[kind]} of {replay.calls[kind]} calls well formed, "
-              f"{replay.cut[kind]} answers cut off")  # fmt: skip
+        print(
+            f"  {kind}: {replay.turns[kind]} turns, {replay.good[kind]} of {replay.calls[kind]} calls well formed, "
+            f"{replay.cut[kind]} answers cut off"
+        )
     print(f"  without speculation: {sum(same)} of {len(same)} the same")
     return 0 if replay.good == replay.calls and all(same) else 1
 

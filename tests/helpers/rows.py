@@ -6,8 +6,9 @@ from typing import NamedTuple
 
 import torch
 
+from augury.kernels.rows import Rows
 from augury.model.states import States
-from augury.model.target import KVCache, Rows, Target
+from augury.model.target import KVCache, Target
 
 BLOCK_SIZE = 4
 MAX_BLOCKS = 16

@@ -53,8 +53,11 @@ def one(name: str, run: Callable[[clients.Way], None], server: Served, model: st
     same = all(events == seen[0] for events in seen)
     tools = {event[1] for event in seen[0] if event[0] == "call"} == set(clients.SCHEMAS)
     verdict = "the same four times" if same else f"DIFFERENT: {seen}"
-    print(f"{name}: {verdict}; both tools: {tools}; {accepted} of {drafted} drafted tokens accepted; "
-          f"{time.monotonic() - begun:.0f} s; {seen[0]}", flush=True)  # fmt: skip
+    print(
+        f"{name}: {verdict}; both tools: {tools}; {accepted} of {drafted} drafted tokens accepted; "
+        f"{time.monotonic() - begun:.0f} s; {seen[0]}",
+        flush=True,
+    )
     return same and tools
 
 

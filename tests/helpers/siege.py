@@ -46,9 +46,13 @@ SUFFIX = {"method": "suffix", "num_speculative_tokens": 8}
 def canary_body(number: int, turn: int) -> dict[str, Any]:
     """What a canary asks: greedy, sampled and structured in turn."""
     body = {
-        "prompt": f"canary {number} sings {turn}", "max_tokens": 48, "seed": number, "ignore_eos": True, "stream": True,
+        "prompt": f"canary {number} sings {turn}",
+        "max_tokens": 48,
+        "seed": number,
+        "ignore_eos": True,
+        "stream": True,
         "temperature": 0.0 if turn == 0 else 0.9,
-    }  # fmt: skip
+    }
     return {**body, "structured_outputs": {"regex": "[a-z ]{40,60}"}, "ignore_eos": False} if turn == 2 else body
 
 
@@ -108,18 +112,30 @@ def besiege(target: Target, names: list[str], requests: int, deadline: float, se
         except Exception as error:
             statuses, fell = {type(error).__name__: 1}, f"{type(error).__name__}: {error}"[:200]
         await_calm(target)
-        told.put({
-            "name": attack.name, "item": attack.item, "statuses": statuses, "fell": fell, "begun": begun,
-            "ended": time.monotonic(),
-        })  # fmt: skip
+        told.put(
+            {
+                "name": attack.name,
+                "item": attack.item,
+                "statuses": statuses,
+                "fell": fell,
+                "begun": begun,
+                "ended": time.monotonic(),
+            }
+        )
     await_calm(target)
     begun = time.monotonic()
     statuses = fuzz(target, requests, deadline, seed, told)
     bad = sorted(status for status in statuses if status[:1] == "5" and status != "503")
-    told.put({
-        "name": "mutated requests", "item": 0, "statuses": dict(statuses), "begun": begun, "ended": time.monotonic(),
-        "fell": f"answered {', '.join(bad)}" if bad else "",
-    })  # fmt: skip
+    told.put(
+        {
+            "name": "mutated requests",
+            "item": 0,
+            "statuses": dict(statuses),
+            "begun": begun,
+            "ended": time.monotonic(),
+            "fell": f"answered {', '.join(bad)}" if bad else "",
+        }
+    )
     told.put(None)
 
 

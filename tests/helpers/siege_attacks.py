@@ -141,9 +141,13 @@ def thief(target: Target) -> Seen:
 def _read(target: Target, number: int, key: int) -> tuple[int, int]:
     """How many drafts of a secret answer the trace shows to a key, and how many of its prompt's tokens were cached."""
     secret = {
-        "prompt": f"secret {number}{key} that fills more than one block of the cache, by far", "max_tokens": 60,
-        "seed": number, "temperature": 1, "ignore_eos": True, "return_token_ids": True,
-    }  # fmt: skip
+        "prompt": f"secret {number}{key} that fills more than one block of the cache, by far",
+        "max_tokens": 60,
+        "seed": number,
+        "temperature": 1,
+        "ignore_eos": True,
+        "return_token_ids": True,
+    }
     said = _answer(target, secret, key=1)["choices"][0]["token_ids"]
     stolen = 0
     for at in range(4, 40, 6):
@@ -283,8 +287,10 @@ def smuggling(target: Target) -> Seen:
     start = f"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {target.keys[0]}\r\n".encode()
     start += b"Content-Type: application/json\r\n"
     both = start + b"Content-Length: %d\r\nTransfer-Encoding: chunked\r\n\r\n%x\r\n%b\r\n0\r\n\r\n" % (
-        len(body), len(body), body,
-    )  # fmt: skip
+        len(body),
+        len(body),
+        body,
+    )
     many = b"".join(b"X%d: y\r\n" % i for i in range(5000))
     tried = {
         "length and chunks": both,

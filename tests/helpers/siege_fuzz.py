@@ -65,12 +65,19 @@ def nested_schema(dice: random.Random, depth: int) -> Any:
     if depth <= 0:
         return dice.choice([{"type": "string"}, {"type": ["null", "number"]}, {"const": 1}, {}, True, {"type": "odd"}])
     inner = nested_schema(dice, depth - 1)
-    return dice.choice([
-        {"type": "object", "properties": {"a": inner, "ü": inner}, "required": ["a"]},
-        {"type": "array", "items": inner, "minItems": dice.choice([0, 3, -1])}, {"anyOf": [inner, inner]},
-        {"allOf": [inner]}, {"not": inner}, {"$defs": {"d": inner}, "$ref": "#/$defs/d"}, {"oneOf": []},
-        {"type": "object", "patternProperties": {"^a+$": inner}}, {"type": "string", "pattern": "(a|a)*$"},
-    ])  # fmt: skip
+    return dice.choice(
+        [
+            {"type": "object", "properties": {"a": inner, "ü": inner}, "required": ["a"]},
+            {"type": "array", "items": inner, "minItems": dice.choice([0, 3, -1])},
+            {"anyOf": [inner, inner]},
+            {"allOf": [inner]},
+            {"not": inner},
+            {"$defs": {"d": inner}, "$ref": "#/$defs/d"},
+            {"oneOf": []},
+            {"type": "object", "patternProperties": {"^a+$": inner}},
+            {"type": "string", "pattern": "(a|a)*$"},
+        ]
+    )
 
 
 Mutation = Callable[[random.Random, dict[str, Any]], None]
@@ -118,10 +125,16 @@ def less(dice: random.Random, body: dict[str, Any]) -> None:
 
 def odd_message(dice: random.Random, body: dict[str, Any]) -> None:
     """A message says something unusual in an unusual shape."""
-    parts: Any = dice.choice([
-        dice.choice(TEXTS), [{"type": "text", "text": dice.choice(TEXTS)}], [{"type": "image_url", "image_url": {}}],
-        [{}], [None], {"type": "text"},
-    ])  # fmt: skip
+    parts: Any = dice.choice(
+        [
+            dice.choice(TEXTS),
+            [{"type": "text", "text": dice.choice(TEXTS)}],
+            [{"type": "image_url", "image_url": {}}],
+            [{}],
+            [None],
+            {"type": "text"},
+        ]
+    )
     message = {"role": dice.choice(["user", "assistant", "tool", "root", "", 3]), "content": parts}
     body["messages" if "messages" in body else "prompt"] = [message] * dice.choice([1, 2, 40])
 

@@ -61,19 +61,24 @@ def figures(seen: Siege, alive: bool, restarts: int) -> dict[str, Any]:
                 one["fell"] = ", ".join(filter(None, [one["fell"], more]))
     after = seen.rounds[-1] if seen.rounds else {}
     report: dict[str, Any] = {
-        "server_alive": alive, "engine_restarts": restarts,
-        "canary_answers": watch.answers, "canary_refused": dict(watch.refused), "wrong_answers": len(watch.wrong),
+        "server_alive": alive,
+        "engine_restarts": restarts,
+        "canary_answers": watch.answers,
+        "canary_refused": dict(watch.refused),
+        "wrong_answers": len(watch.wrong),
         "wrong_first": watch.wrong[:5],
         "canary_wait_p99": {"calm": round(calm, 3), "siege": round(storm, 3), "added": round(storm - calm, 3)},
         "canary_wait_longest": {
-            "calm": round(watch.longest(begun, stormed)[0], 3), "siege": round(watch.longest(stormed, ended)[0], 3),
+            "calm": round(watch.longest(begun, stormed)[0], 3),
+            "siege": round(watch.longest(stormed, ended)[0], 3),
         },
         "machine": {"calm": seen.others.share(begun, stormed), "siege": seen.others.share(stormed, ended)},
         "memory_bytes": {"before": sum(seen.before.values()), "peak": seen.peak, "after": sum(after.values())},
         "memory_by_process": {"before": seen.before, "sent": seen.sent, "rounds": seen.rounds},
         "memory_added_late": added_late(seen),
-        "seconds": round(ended - stormed, 1), "attacks": seen.told,
-    }  # fmt: skip
+        "seconds": round(ended - stormed, 1),
+        "attacks": seen.told,
+    }
     return {**report, "fell": faults(report)}
 
 
@@ -82,9 +87,12 @@ def waited(seen: Siege, begin: float, end: float, calm: float) -> dict[str, Any]
     longest, when = seen.watch.longest(begin, end)
     p99 = seen.watch.p99(begin, end)
     return {
-        "seconds": round(end - begin, 2), "wait_p99": round(p99, 3), "wait_p99_added": round(max(0.0, p99 - calm), 3),
-        "longest_wait": round(longest, 3), "machine_then": seen.others.share(when - longest, when),
-    }  # fmt: skip
+        "seconds": round(end - begin, 2),
+        "wait_p99": round(p99, 3),
+        "wait_p99_added": round(max(0.0, p99 - calm), 3),
+        "longest_wait": round(longest, 3),
+        "machine_then": seen.others.share(when - longest, when),
+    }
 
 
 def added_late(seen: Siege) -> int:
@@ -117,10 +125,14 @@ def faults(report: dict[str, Any]) -> list[str]:
 def show(report: dict[str, Any]) -> None:
     """The report for people."""
     waits, longest, used = report["canary_wait_p99"], report["canary_wait_longest"], report["memory_bytes"]
-    print(f"engine restarts {report['engine_restarts']}, wrong answers {report['wrong_answers']} of "
-          f"{report['canary_answers']}, refused {report['canary_refused']}")  # fmt: skip
-    print(f"canary wait p99: {waits['calm']} s in calm, {waits['siege']} s under siege, {waits['added']} s added; "
-          f"single waits up to {longest['calm']} and {longest['siege']} s; machine {report['machine']}")  # fmt: skip
+    print(
+        f"engine restarts {report['engine_restarts']}, wrong answers {report['wrong_answers']} of "
+        f"{report['canary_answers']}, refused {report['canary_refused']}"
+    )
+    print(
+        f"canary wait p99: {waits['calm']} s in calm, {waits['siege']} s under siege, {waits['added']} s added; "
+        f"single waits up to {longest['calm']} and {longest['siege']} s; machine {report['machine']}"
+    )
     print("memory: " + ", ".join(f"{name} {value // MB} MB" for name, value in used.items()))
     parts = report["memory_by_process"]
     stages = [("before", parts["before"]), *((f"{one['requests']} sent", one["memory"]) for one in parts["sent"])]

@@ -5,11 +5,11 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
-from augury.tools.tune.families import Arm, Family
+from augury.tools.tune.families import Arm, ConfigFamily
 from augury.tools.tune.race import GroupRun, RaceTurn
 
-CHAIN = Family("ngram", {"method": "ngram", "prompt_lookup_min": 2, "prompt_lookup_max": 4}, (2, 4, 8))
-OTHER = Family("suffix", {"method": "suffix"}, (4,))
+CHAIN = ConfigFamily("ngram", {"method": "ngram", "prompt_lookup_min": 2, "prompt_lookup_max": 4}, (2, 4, 8))
+OTHER = ConfigFamily("suffix", {"method": "suffix"}, (4,))
 
 
 def scripted(speeds: dict[Arm, float], noise: float = 0.02) -> Callable[[RaceTurn], GroupRun]:

@@ -36,11 +36,14 @@ def put(monkeypatch: pytest.MonkeyPatch, version: str = "0.30.0") -> ModuleType:
     """Modules of a release, until the test ends; the top one comes back."""
     top = ModuleType("vllm")
     parts: dict[str, dict[str, Any]] = {
-        "vllm.v1": {}, "vllm.v1.core": {}, "vllm.v1.core.sched": {}, "vllm.v1.metrics": {},
+        "vllm.v1": {},
+        "vllm.v1.core": {},
+        "vllm.v1.core.sched": {},
+        "vllm.v1.metrics": {},
         "vllm.v1.core.sched.scheduler": {"Scheduler": Scheduler},
         "vllm.v1.core.sched.async_scheduler": {"AsyncScheduler": AsyncScheduler},
         "vllm.v1.metrics.loggers": {"StatLoggerBase": object},
-    }  # fmt: skip
+    }
     top.__version__ = version  # type: ignore[attr-defined]
     for name, holds in {"vllm": {}, **parts}.items():
         module = top if name == "vllm" else ModuleType(name)

@@ -24,12 +24,23 @@ def metadata(requests: int, generators: dict[int, Any]) -> Any:
     from vllm.v1.sample.metadata import SamplingMetadata
 
     return SamplingMetadata(
-        temperature=torch.full((requests,), 0.8), all_greedy=False, all_random=True, top_p=None, top_k=None,
-        generators=generators, max_num_logprobs=None, no_penalties=True, prompt_token_ids=None,
-        frequency_penalties=torch.zeros(requests), presence_penalties=torch.zeros(requests),
-        repetition_penalties=torch.ones(requests), output_token_ids=[[] for _ in range(requests)],
-        allowed_token_ids_mask=None, bad_words_token_ids={}, logitsprocs=LogitsProcessors(),
-    )  # fmt: skip
+        temperature=torch.full((requests,), 0.8),
+        all_greedy=False,
+        all_random=True,
+        top_p=None,
+        top_k=None,
+        generators=generators,
+        max_num_logprobs=None,
+        no_penalties=True,
+        prompt_token_ids=None,
+        frequency_penalties=torch.zeros(requests),
+        presence_penalties=torch.zeros(requests),
+        repetition_penalties=torch.ones(requests),
+        output_token_ids=[[] for _ in range(requests)],
+        allowed_token_ids_mask=None,
+        bad_words_token_ids={},
+        logitsprocs=LogitsProcessors(),
+    )
 
 
 def batch(requests: int, dice: torch.Generator) -> tuple[Any, torch.Tensor]:

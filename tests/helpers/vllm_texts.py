@@ -49,10 +49,16 @@ def run(case: str, asked: argparse.Namespace) -> dict[str, Any]:
 
     prompts = [{"prompt_token_ids": ids} for ids in json.loads(asked.prompts.read_text())]
     llm = LLM(
-        model=asked.model, dtype="bfloat16", enforce_eager=asked.eager, max_model_len=2048, max_num_seqs=len(prompts),
-        enable_prefix_caching=False, disable_log_stats=False, speculative_config=configured(case, asked.head),
+        model=asked.model,
+        dtype="bfloat16",
+        enforce_eager=asked.eager,
+        max_model_len=2048,
+        max_num_seqs=len(prompts),
+        enable_prefix_caching=False,
+        disable_log_stats=False,
+        speculative_config=configured(case, asked.head),
         gpu_memory_utilization=0.1,
-    )  # fmt: skip
+    )
 
     def answers(temperature: float) -> tuple[list[list[int]], float]:
         seeds = range(FIRST_SEED, FIRST_SEED + len(prompts))

@@ -27,20 +27,30 @@ def forged(path: Path, header: Any, tokens: Any) -> Path:
 
 GOOD = {"depth": 24, "responses": [["", "a", 3], ["tenant", "b", 2]]}
 FORGED: list[tuple[Any, Any, str]] = [
-    (b"{", [1], "not JSON"), (b"\xff\xfe", [1], "not JSON"), (b"[" * 100_000, [1], "not JSON"), ([], [], "list of"),
-    ({}, [], "list of"), ({"depth": 24, "responses": 3}, [], "list of"),
+    (b"{", [1], "not JSON"),
+    (b"\xff\xfe", [1], "not JSON"),
+    (b"[" * 100_000, [1], "not JSON"),
+    ([], [], "list of"),
+    ({}, [], "list of"),
+    ({"depth": 24, "responses": 3}, [], "list of"),
     ({"depth": 24, "responses": [3]}, [], "list of"),
-    ({"depth": 24, "responses": [["", "a"]]}, [], "list of"), ({"depth": 24, "responses": [["", 1, 0]]}, [], "list of"),
+    ({"depth": 24, "responses": [["", "a"]]}, [], "list of"),
+    ({"depth": 24, "responses": [["", 1, 0]]}, [], "list of"),
     ({"depth": 24, "responses": [[None, "a", 0]]}, [], "list of"),
     ({"depth": 24, "responses": [["", "a", -1]]}, [], "list of"),
     ({"depth": 24, "responses": [["", [], 1]]}, [1], "list of"),
     ({"depth": 24, "responses": [["", "a", 1.0]]}, [1], "list of"),
-    ({"depth": 24, "responses": [["", "a", True]]}, [1], "list of"), ({**GOOD, "depth": "24"}, range(5), "depth"),
-    ({**GOOD, "depth": 0}, range(5), "depth"), ({**GOOD, "depth": 10**9}, range(5), "depth"),
-    ({**GOOD, "depth": None}, range(5), "depth"), (GOOD, range(4), "4 tokens"), (GOOD, range(6), "6 tokens"),
-    ({"depth": 24, "responses": [["", "a", 10**400]]}, [1], "1 tokens"), (GOOD, [1, 2, -3, 4, 5], "negative"),
+    ({"depth": 24, "responses": [["", "a", True]]}, [1], "list of"),
+    ({**GOOD, "depth": "24"}, range(5), "depth"),
+    ({**GOOD, "depth": 0}, range(5), "depth"),
+    ({**GOOD, "depth": 10**9}, range(5), "depth"),
+    ({**GOOD, "depth": None}, range(5), "depth"),
+    (GOOD, range(4), "4 tokens"),
+    (GOOD, range(6), "6 tokens"),
+    ({"depth": 24, "responses": [["", "a", 10**400]]}, [1], "1 tokens"),
+    (GOOD, [1, 2, -3, 4, 5], "negative"),
     ({"depth": 24, "responses": [["", "a", 1], ["", "a", 1]]}, [1, 2], "same name"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("header", "tokens", "says"), FORGED, ids=range(len(FORGED)))
@@ -55,8 +65,9 @@ def test_forged_headers(tmp_path: Path, header: Any, tokens: Any, says: str) -> 
 def test_a_sound_file_is_read(tmp_path: Path) -> None:
     cache = load(forged(tmp_path / "x.suffix", GOOD, [1, 2, 3, 4, 5]))
     assert [(tenant, name, ids.tolist()) for tenant, name, ids in cache.responses()] == [
-        ("", "a", [1, 2, 3]), ("tenant", "b", [4, 5]),
-    ]  # fmt: skip
+        ("", "a", [1, 2, 3]),
+        ("tenant", "b", [4, 5]),
+    ]
     save(cache, tmp_path / "y.suffix")
     assert load(tmp_path / "y.suffix").max_depth == 24 and isinstance(cache, SuffixCache)
 

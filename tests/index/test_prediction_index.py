@@ -6,14 +6,14 @@ from random import Random
 
 import pytest
 
-from augury.index.prediction import ALLOWANCE, EARNED, LONGEST, MOST, SHARE, Expected, Follower
+from augury.index.prediction import ALLOWANCE, EARNED, LONGEST, MOST, SHARE, PredictedText, PredictionFollower
 
 TEXT = list(range(100, 200))  # no token twice
 
 
-def walk(expected: list[int], answer: list[int], most: int = LONGEST) -> tuple[Follower, int, int]:
+def walk(expected: list[int], answer: list[int], most: int = LONGEST) -> tuple[PredictionFollower, int, int]:
     """Decode an answer that is known, guess by guess, as an engine would; passes and wrong guesses."""
-    follower, at, passes, wrong, guesses = Follower(Expected(expected)), 0, 0, 0, list[int]()
+    follower, at, passes, wrong, guesses = PredictionFollower(PredictedText(expected)), 0, 0, 0, list[int]()
     while at < len(answer):
         accepted = 0
         while accepted < len(guesses) and guesses[accepted : accepted + 1] == answer[at + accepted : at + accepted + 1]:
@@ -54,7 +54,7 @@ def test_the_place_is_found_again(answer: list[int], accepted: int) -> None:
 
 
 def test_one_token_tells_only_close_by() -> None:
-    expected = Expected(TEXT)
+    expected = PredictedText(TEXT)
     assert expected.find([7, 143], 40) == (44, 1)
     assert expected.find([7, 190], 40) == (-1, 0)
     assert expected.find([189, 190], 40) == (91, 2)
@@ -64,7 +64,7 @@ def test_one_token_tells_only_close_by() -> None:
 
 
 def test_most_agreement_wins_then_the_nearest_ahead() -> None:
-    expected = Expected([1, 2, 3, 9, 5, 2, 3, 8, 4, 2, 3, 7])
+    expected = PredictedText([1, 2, 3, 9, 5, 2, 3, 8, 4, 2, 3, 7])
     assert expected.find([4, 2, 3], 0) == (11, 3)
     assert expected.find([6, 2, 3], 4) == (7, 2)
 
@@ -85,14 +85,14 @@ def test_a_long_success_does_not_pay_for_a_long_failure() -> None:
 
 
 def test_tokens_after_the_end_of_an_answer_do_not_count() -> None:
-    follower = Follower(Expected(TEXT))
+    follower = PredictionFollower(PredictedText(TEXT))
     follower.follow(TEXT[:10])
     follower.unread(4)
     assert follower.accepted == 4
 
 
 def test_a_bound_is_kept() -> None:
-    follower = Follower(Expected(TEXT))
+    follower = PredictionFollower(PredictedText(TEXT))
     follower.follow(TEXT[:8])
     assert follower.guesses(3) == TEXT[8:11]
     assert follower.guesses(0) == []

@@ -18,8 +18,8 @@ from packed_matrices import packed_matrix
 from augury.kernels import choose
 from augury.kernels.digits_numba import EXACT, FAST
 from augury.kernels.tiles import BLOCK, Tiled, tiled
+from augury.kernels.unpack import Packed
 from augury.model.gguf_blocks import UNPACK
-from augury.model.packed import Packed
 
 CPU = torch.device("cpu")
 LARGEST = {EXACT: 127 << 16, FAST: 127}

@@ -14,8 +14,8 @@ from rows import BLOCK_SIZE, Segment, make_rows, scattered_tables
 from torch import Tensor
 
 from augury.kernels import choose, fused, numba_ops
+from augury.kernels.rows import Rows
 from augury.kernels.torch_ops import TorchOps
-from augury.model.target import Rows
 
 NUMBA, TORCH = choose(torch.device("cpu")), TorchOps()
 QUICK = settings(max_examples=60, deadline=None)

@@ -20,9 +20,9 @@ from step_cases import BLOCK_SIZE, DEVICE, FACES, SLOTS, quick, with_face
 from augury.drafters.base import DraftInput
 from augury.drafters.features import track_lengths
 from augury.drafters.recurrent import RecurrentDrafter
-from augury.drafters.rows import Fresh, fresh_rows, level_rows, step_rows
+from augury.drafters.rows import UnreadRows, fresh_rows, level_rows, step_rows
 from augury.kernels import draft_rows_triton
-from augury.model.target import Rows
+from augury.kernels.rows import Rows
 from augury.verify.sampling import SlotSampling
 
 NODES, BLOCKS, HIDDEN = 4, 16, 6
@@ -168,7 +168,7 @@ def test_levels_of_trees_are_the_references(
     sees_nothing(mine, (inputs.budget < 1).repeat_interleave(width))
 
 
-def streams(face: str, case: Case, ends: Tensor, mask: Tensor | None) -> tuple[Tensor, Fresh]:
+def streams(face: str, case: Case, ends: Tensor, mask: Tensor | None) -> tuple[Tensor, UnreadRows]:
     """What a drafter reads of the pass, and the rows it reads it for; `ends` takes the ends of blocks."""
     drafter: Any = SimpleNamespace(
         device=DEVICE,

@@ -17,9 +17,9 @@ import interpreter  # noqa: F401
 
 from augury.kernels import attend_plan_triton
 from augury.kernels.exact_triton_ops import ExactTritonOps
+from augury.kernels.rows import Rows
 from augury.kernels.torch_ops import TorchOps
 from augury.kernels.triton_ops import TritonOps
-from augury.model.target import Rows
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 TRITON, EXACT, TORCH = TritonOps(), ExactTritonOps(), TorchOps()

@@ -45,7 +45,7 @@ def test_segments_add_up(rows: int, segments: int, biased: bool) -> None:
     torch.manual_seed(rows)
     x, weight = torch.randn(rows, 512).to(DEVICE), torch.randn(80, 512).to(DEVICE)
     bias = torch.randn(80).to(DEVICE) if biased else None
-    tile = matrix_triton.Tile(16, 32, 4, 2)
+    tile = matrix_triton.MatrixTile(16, 32, 4, 2)
     for _ in range(2):  # what programs count by is back at zero after the first
         got = matrix_triton.multiply(x, weight, bias, tile, segments)
         torch.testing.assert_close(got, F.linear(x, weight, bias), rtol=1e-5, atol=1e-4)

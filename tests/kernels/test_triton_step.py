@@ -16,7 +16,7 @@ from step_cases import DEVICE, FACES, TOKENS, Pass, passes, quick, slot_tables, 
 
 from augury.engine import rows, settle
 from augury.engine.resume import resume
-from augury.engine.rows import Layout, Segments
+from augury.engine.rows import PassLayout, Segments
 from augury.engine.scheduled import CONTINUES
 from augury.kernels import layout_triton, move_triton, top, verify, walk_numba, walk_triton
 from augury.kernels.slot_tables import Walked
@@ -72,7 +72,7 @@ def test_a_chain_is_laid_out_without_looking_at_its_parents() -> None:
     assert all(torch.equal(mine, theirs) for mine, theirs in zip(chain, tree, strict=True))
 
 
-def judged(case: Pass, layout: Layout, drawn: Tensor, rates: Tensor | None) -> Outcome:
+def judged(case: Pass, layout: PassLayout, drawn: Tensor, rates: Tensor | None) -> Outcome:
     """The reference's walk."""
     if rates is None:
         return verify.walk(drawn, layout.first, layout.draft)
@@ -82,7 +82,7 @@ def judged(case: Pass, layout: Layout, drawn: Tensor, rates: Tensor | None) -> O
 
 
 def walked_by(
-    face: str, drawn: Tensor, layout: Layout, mine: Pass, rates: Tensor | None, limits: settle.DraftLimits
+    face: str, drawn: Tensor, layout: PassLayout, mine: Pass, rates: Tensor | None, limits: settle.DraftLimits
 ) -> Walked:
     """The one kernel after the draw; numba's knows no rates."""
     slots, first, draft = slot_tables(mine.state), layout.first, layout.draft

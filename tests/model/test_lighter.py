@@ -18,7 +18,7 @@ from augury.kernels.tiles import Tiled
 from augury.kernels.unpack import BLOCK
 from augury.model.dense import Dense
 from augury.model.heads import lighter
-from augury.model.heads.block import Blocks
+from augury.model.heads.block import BlockLayers
 from augury.model.heads.eagle3 import Eagle3Head
 from augury.model.layers import Layer, Linear, PackedLinear
 from augury.model.load import load_target
@@ -96,7 +96,7 @@ def test_a_heads_layer_takes_the_form_of_its_models(
     llm = LLM(str(model), device="cpu", speculative_config=spec, cpu_arithmetic="fast" if fast else "exact")
     assert llm.engine.drafter is not None and isinstance(llm.engine.target, Dense)
     head, target = llm.engine.drafter.network, llm.engine.target
-    assert isinstance(head, Eagle3Head) and isinstance(head.blocks, Blocks)
+    assert isinstance(head, Eagle3Head) and isinstance(head.blocks, BlockLayers)
     blocks = head.blocks
     assert isinstance(blocks._runs[0], FusedLayer) and isinstance(target._runs[0], FusedLayer)
     for mine, theirs in zip(matrices(blocks.layers[0]), matrices(target.layers[0]), strict=True):

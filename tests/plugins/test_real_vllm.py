@@ -22,12 +22,23 @@ def metadata(generators: dict[int, Any]) -> Any:
     from vllm.v1.sample.metadata import SamplingMetadata
 
     return SamplingMetadata(
-        temperature=torch.tensor([0.8, 1.0, 0.6]), all_greedy=False, all_random=True, top_p=None, top_k=None,
-        generators=generators, max_num_logprobs=None, no_penalties=True, prompt_token_ids=None,
-        frequency_penalties=torch.zeros(3), presence_penalties=torch.zeros(3), repetition_penalties=torch.ones(3),
-        output_token_ids=[[], [], []], allowed_token_ids_mask=None, bad_words_token_ids={},
+        temperature=torch.tensor([0.8, 1.0, 0.6]),
+        all_greedy=False,
+        all_random=True,
+        top_p=None,
+        top_k=None,
+        generators=generators,
+        max_num_logprobs=None,
+        no_penalties=True,
+        prompt_token_ids=None,
+        frequency_penalties=torch.zeros(3),
+        presence_penalties=torch.zeros(3),
+        repetition_penalties=torch.ones(3),
+        output_token_ids=[[], [], []],
+        allowed_token_ids_mask=None,
+        bad_words_token_ids={},
         logitsprocs=LogitsProcessors(),
-    )  # fmt: skip
+    )
 
 
 def seeded() -> dict[int, Any]:

@@ -92,8 +92,15 @@ def test_the_races_results_are_in_view(page: Browser, server: Served) -> None:
     seen = "const box = arguments[0].getBoundingClientRect(); return [box.top, box.bottom, box.height]"
     top, _, _ = page.run(seen, page.one("#race"))
     floor, _, _ = page.run(seen, page.one("#ask"))
-    for place in ("#verdict", "#lane-plain .clock", "#lane-speculative .clock", "#lane-plain .figures",
-                  "#lane-speculative .figures", "#lane-plain .tokens", "#lane-speculative .tokens"):  # fmt: skip
+    for place in (
+        "#verdict",
+        "#lane-plain .clock",
+        "#lane-speculative .clock",
+        "#lane-plain .figures",
+        "#lane-speculative .figures",
+        "#lane-plain .tokens",
+        "#lane-speculative .tokens",
+    ):
         above, below, height = page.run(seen, page.one(place))
         assert top <= above and below <= floor and height >= 15, place
     panel = page.one("#race")

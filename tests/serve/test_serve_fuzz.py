@@ -23,16 +23,16 @@ ODD: list[Any] = [
     {"type": "json_object"}, {"type": "json_schema", "json_schema": {}}, {"json": {"type": "string"}},
     {"json": {"$ref": "#/nope"}}, {"regex": "(a|"}, {"regex": "[0-9]{1,3}"}, {"choice": []}, {"grammar": "root ::="},
 ]  # fmt: skip
-FIELDS = (
-    "model", "prompt", "messages", "tokens", "stream", "stream_options", "n", "max_tokens", "max_completion_tokens",
-    "temperature", "top_p", "top_k", "min_p", "presence_penalty", "frequency_penalty", "repetition_penalty", "seed",
-    "stop", "stop_token_ids", "ignore_eos", "min_tokens", "logit_bias", "bad_words", "allowed_token_ids", "logprobs",
-    "top_logprobs", "prompt_logprobs", "echo", "best_of", "suffix", "speculative", "structured_outputs",
-    "response_format", "guided_json", "guided_regex", "guided_choice", "guided_grammar", "tools", "tool_choice",
-    "cache_salt", "kv_transfer_params", "return_token_ids", "skip_special_tokens", "add_special_tokens",
-    "add_generation_prompt", "continue_final_message", "chat_template_kwargs", "user", "nonsense",
-    "include_stop_str_in_output",
-)  # fmt: skip
+FIELDS = tuple(
+    """
+    model prompt messages tokens stream stream_options n max_tokens max_completion_tokens temperature top_p top_k
+    min_p presence_penalty frequency_penalty repetition_penalty seed stop stop_token_ids ignore_eos min_tokens
+    logit_bias bad_words allowed_token_ids logprobs top_logprobs prompt_logprobs echo best_of suffix speculative
+    structured_outputs response_format guided_json guided_regex guided_choice guided_grammar tools tool_choice
+    cache_salt kv_transfer_params return_token_ids skip_special_tokens add_special_tokens add_generation_prompt
+    continue_final_message chat_template_kwargs user nonsense include_stop_str_in_output
+    """.split()
+)
 
 
 def one_body(dice: random.Random) -> bytes:

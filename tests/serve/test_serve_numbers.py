@@ -18,11 +18,10 @@ from augury.serve.openai import ChatRequest, CompletionRequest, Generation
 
 NINES = int("9" * 309)
 CHAT = {"messages": [{"role": "user", "content": "x"}], "logprobs": True}
-FIELDS = [
-    "n", "max_tokens", "temperature", "top_p", "top_k", "min_p", "presence_penalty", "frequency_penalty",
-    "repetition_penalty", "seed", "min_tokens", "prompt_logprobs", "logprobs", "best_of", "stop_token_ids",
-    "allowed_token_ids", "logit_bias",
-]  # fmt: skip
+FIELDS = """
+    n max_tokens temperature top_p top_k min_p presence_penalty frequency_penalty repetition_penalty seed min_tokens
+    prompt_logprobs logprobs best_of stop_token_ids allowed_token_ids logit_bias
+""".split()
 huge = st.integers(NINES, NINES**3) | st.sampled_from([float("inf"), float("nan")])
 
 

@@ -166,10 +166,12 @@ ODD: list[Any] = [
     [{"type": "function_call"}], [{"type": "function_call", "name": {}, "arguments": []}], [{"type": "reasoning"}],
     [{"type": "function_call_output", "output": {}}], {"format": {"type": "json_schema"}}, "required", "auto",
 ]  # fmt: skip
-FIELDS = (
-    "input", "instructions", "tools", "tool_choice", "text", "reasoning", "metadata", "include", "previous_response_id",
-    "store", "stream", "max_output_tokens", "parallel_tool_calls", "chat_template_kwargs", "truncation",
-)  # fmt: skip
+FIELDS = tuple(
+    """
+    input instructions tools tool_choice text reasoning metadata include previous_response_id store stream
+    max_output_tokens parallel_tool_calls chat_template_kwargs truncation
+    """.split()
+)
 
 
 def test_odd_bodies_are_answered_or_refused(server: Served) -> None:

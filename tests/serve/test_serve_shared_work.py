@@ -17,7 +17,7 @@ from queued import make_request, make_scheduler
 
 from augury import LLM, SamplingParams
 from augury.engine import scoring, turns
-from augury.engine.edits import Edits
+from augury.engine.edits import LogitEdits
 from augury.engine.state import SlotState
 from augury.serve import completions, engine_process, writing
 from augury.serve.answers import Answer
@@ -70,7 +70,7 @@ def test_arrays_say_what_the_lists_say(
     params = SamplingParams(allowed_token_ids=allowed, logit_bias=bias or None)
     for tokens in (again, words):
         request = make_request(1, [1, 2, 3])
-        request.slot, request.params, request.edits = 1, params, Edits.of(params, tokens)
+        request.slot, request.params, request.edits = 1, params, LogitEdits.of(params, tokens)
         state.seat(request)
     line = [0.0 if allowed is None or token in allowed else -math.inf for token in range(VOCABULARY)]
     for token, value in bias.items():
@@ -88,7 +88,7 @@ def test_a_table_grows_seldom() -> None:
     state = SlotState.allocate(2, 32, 2, 4, VOCABULARY, torch.device("cpu"))
     for count, length in itertools.product(range(1, 40), range(1, 20)):
         request = make_request(1, [1, 2, 3])
-        request.slot, request.edits = 0, Edits.of(SamplingParams(), [[1] * length] * count)
+        request.slot, request.edits = 0, LogitEdits.of(SamplingParams(), [[1] * length] * count)
         state.seat(request)
     assert state.version <= 6 + 5
 

@@ -63,24 +63,30 @@ def test_every_mutation_changes_something(mutation: Any) -> None:
 
 def report(**other: Any) -> dict[str, Any]:
     sound: dict[str, Any] = {
-        "server_alive": True, "engine_restarts": 0, "wrong_answers": 0, "canary_wait_p99": {"added": ADDED},
-        "memory_bytes": {"before": 1 << 30, "after": (1 << 30) + GROWTH}, "attacks": [{"name": "x", "fell": ""}],
+        "server_alive": True,
+        "engine_restarts": 0,
+        "wrong_answers": 0,
+        "canary_wait_p99": {"added": ADDED},
+        "memory_bytes": {"before": 1 << 30, "after": (1 << 30) + GROWTH},
+        "attacks": [{"name": "x", "fell": ""}],
         "memory_added_late": FLAT,
-    }  # fmt: skip
+    }
     return {**sound, **other}
 
 
 @pytest.mark.parametrize(
     ("other", "says"),
     [
-        ({}, []), ({"server_alive": False}, ["the server has ended"]), ({"engine_restarts": 2}, ["2 engine restarts"]),
+        ({}, []),
+        ({"server_alive": False}, ["the server has ended"]),
+        ({"engine_restarts": 2}, ["2 engine restarts"]),
         ({"wrong_answers": 1}, ["1 wrong answers"]),
         ({"canary_wait_p99": {"added": 0.6}}, ["canaries wait 0.6 s longer"]),
         ({"memory_bytes": {"before": 0, "after": 1 << 30}}, ["memory has grown by 1024 MB"]),
         ({"memory_added_late": FLAT + (1 << 20)}, ["memory is not flat: 33 MB more"]),
         ({"attacks": [{"name": "x", "fell": "read"}, {"name": "y", "skipped": True}]}, ["x: read"]),
     ],
-)  # fmt: skip
+)
 def test_what_counts_as_a_fall(other: dict[str, Any], says: list[str]) -> None:
     assert faults(report(**other)) == says
 

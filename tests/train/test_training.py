@@ -105,8 +105,12 @@ def test_the_unrolling_is_that_of_the_gates(kind: str, toy_model: Path, corpus: 
         for i, states in enumerate(expected):
             row = torch.arange(batch.tokens.shape[1] - 1)
             anchors = (row >= batch.starts[:, None] - 1) & (row < batch.lengths[:, None] - 2)
-            known = torch.cat([lesson.start + 1 + i + torch.arange(int(n)) < len(lesson.tokens)
-                               for lesson, n in zip(lessons, anchors.sum(1), strict=True)])  # fmt: skip
+            known = torch.cat(
+                [
+                    lesson.start + 1 + i + torch.arange(int(n)) < len(lesson.tokens)
+                    for lesson, n in zip(lessons, anchors.sum(1), strict=True)
+                ]
+            )
             torch.testing.assert_close(found[i][anchors][known], states[known], atol=2e-5, rtol=1e-4)
             assert places(batch, i).sum() == known.sum()
 
@@ -248,9 +252,10 @@ def test_a_killed_run_has_the_curve_of_one_that_was_not(
         run_of(toy_model, tmp_path / "broken", kind="medusa").resume()
 
 
-@pytest.mark.parametrize(("kind", "stated"), [
-    ("eagle3", "draft_vocab_size"), ("medusa", "truncated_vocab_size"), ("mlp_speculator", "draft_vocab_size")
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("kind", "stated"),
+    [("eagle3", "draft_vocab_size"), ("medusa", "truncated_vocab_size"), ("mlp_speculator", "draft_vocab_size")],
+)
 def test_words_of_its_own(kind: str, stated: str, toy_model: Path, corpus: Corpus, tmp_path: Path) -> None:
     """They are all that is guessed, by the simulation and by the engine alike."""
     run = run_of(toy_model, tmp_path, replace(SHORT, steps=40, every=40, rate=5e-3), kind, vocabulary=128)

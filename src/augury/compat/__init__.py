@@ -18,9 +18,17 @@ if TYPE_CHECKING:
     from augury.engine.outputs import CompletionOutput, RequestOutput
 
 __all__ = [
-    "LLM", "AsyncEngineArgs", "AsyncLLMEngine", "CompletionOutput", "EngineArgs", "LLMEngine", "RequestOutput",
-    "SamplingParams", "TextPrompt", "TokensPrompt",
-]  # fmt: skip
+    "LLM",
+    "AsyncEngineArgs",
+    "AsyncLLMEngine",
+    "CompletionOutput",
+    "EngineArgs",
+    "LLMEngine",
+    "RequestOutput",
+    "SamplingParams",
+    "TextPrompt",
+    "TokensPrompt",
+]
 
 _HOMES = {
     "LLM": "augury.engine.llm",

@@ -1,4 +1,4 @@
-"""The name `vllm` for this package, in a process that asks for it."""
+"""The name `vllm` for this package, in a process that installs it."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError
 
 from augury.config.errors import ConfigError, unknown_keyword
-from augury.config.facts import ModelFacts, Target, read_facts
+from augury.config.facts import ModelFacts, TargetInfo, read_facts
 from augury.config.harmless import HARMLESS, OF_A_SERVER, check_overrides, remark
 from augury.config.installed import check_target, offered, with_drafter
 from augury.config.resolve import resolve
@@ -35,15 +35,18 @@ class EngineConfig(BaseModel):
     dtype: Literal["auto", "float32", "bfloat16", "float16", "half", "float"] = Field(
         default="auto", description="Arithmetic of the model; 'auto' suits the device and the weights."
     )
-    device: str = Field(default="auto", description="cpu, cuda, or the best that is there.")
+    device: str = Field(default="auto", description="cpu, cuda, or auto: a GPU if there is one.")
     tensor_parallel_size: int = Field(
-        default=1, ge=1, le=64, description="Processes that divide the model, a GPU or a part of the cores each."
+        default=1,
+        ge=1,
+        le=64,
+        description="Number of processes the model is split over; each has a GPU, or a share of the cores.",
     )
     max_model_len: int | None = Field(default=None, ge=1, description="Longest prompt and answer together, in tokens.")
-    max_num_seqs: int | None = Field(default=None, ge=1, description="Most requests in one step.")
-    max_num_batched_tokens: int | None = Field(default=None, ge=1, description="Most tokens in one step.")
+    max_num_seqs: int | None = Field(default=None, ge=1, description="Maximum number of requests in one step.")
+    max_num_batched_tokens: int | None = Field(default=None, ge=1, description="Maximum number of tokens in one step.")
     long_prefill_token_threshold: int = Field(
-        default=0, ge=0, description="Most prompt tokens of one request in a step; 0 for no limit."
+        default=0, ge=0, description="Maximum number of prompt tokens of one request in a step; 0 for no limit."
     )
     block_size: int = Field(default=16, ge=1, le=256, description="Tokens in a block of the KV cache.")
     num_gpu_blocks_override: int | None = Field(default=None, ge=2, description="Blocks of the KV cache.")
@@ -51,9 +54,11 @@ class EngineConfig(BaseModel):
     gpu_memory_utilization: float = Field(default=0.9, gt=0, le=1, description="Fraction of the GPU's memory to use.")
     enable_prefix_caching: bool = Field(default=True, description="Reuse what prompts have in common.")
     kv_offloading_size: float | None = Field(
-        default=None, gt=0, description="GiB of host memory for prefixes that the KV cache has to give up."
+        default=None, gt=0, description="GiB of host memory for prefixes evicted from the KV cache."
     )
-    kv_offloading_backend: Literal["native"] = Field(default="native", description="Who keeps them: Augury itself.")
+    kv_offloading_backend: Literal["native"] = Field(
+        default="native", description="What stores them; 'native' is Augury itself."
+    )
     enable_chunked_prefill: bool = Field(default=True, description="Read long prompts in chunks.")
     enforce_eager: bool = Field(default=False, description="Run without CUDA graphs.")
     exact: bool = Field(
@@ -61,33 +66,35 @@ class EngineConfig(BaseModel):
     )
     cpu_arithmetic: Literal["exact", "fast"] = Field(
         default="exact",
-        description="On a CPU, with packed weights: float32's precision, or activations of 8 bits as in llama.cpp.",
+        description="With packed weights on a CPU: 'exact' (float32) or 'fast' (8-bit activations, as in llama.cpp).",
     )
     quantization: Quantization | None = Field(
         default=None,
-        description="'fp8' (on a CPU 'int8', 'int4') rounds the layers' matrices; a quantised checkpoint says its own.",
+        description="Quantise the layers to 'fp8' (on a CPU 'int8' or 'int4'); a quantised checkpoint needs no flag.",
     )
     kv_cache_dtype: Literal["auto", "fp8", "fp8_e4m3", "fp8_e5m2"] = Field(
         default="auto", description="Type of keys and values: the model's own, or 8-bit floats on a GPU."
     )
-    seed: int = Field(default=0, description="For requests that have none of their own.")
+    seed: int = Field(default=0, description="Seed of requests that bring none.")
     disable_log_stats: bool = True
     load_format: Literal["auto", "safetensors", "gguf", "dummy"] = Field(
-        default="auto", description="Format of the weights; 'dummy' makes them up."
+        default="auto", description="Format of the weights; 'dummy' uses random ones."
     )
     skip_tokenizer_init: bool = False
     model_impl: Literal["auto", "dense", "adapter", "vllm", "transformers"] = Field(
-        default="auto", description="Our own model code ('dense'), or that of transformers ('adapter')."
+        default="auto", description="Augury's own model code ('dense') or that of transformers ('adapter')."
     )
     enable_lora: bool = Field(default=False, description="Answer with LoRA adapters where requests ask for them.")
-    max_loras: int = Field(default=1, ge=1, le=64, description="Adapters in one step at least; see max_cpu_loras.")
+    max_loras: int = Field(
+        default=1, ge=1, le=64, description="Minimum number of adapters a step can use; see max_cpu_loras."
+    )
     max_cpu_loras: int | None = Field(
-        default=None, ge=1, le=64, description="Adapters that are loaded at a time, all of which one step may have (8)."
+        default=None, ge=1, le=64, description="Adapters loaded at a time; one step may use them all (8)."
     )
     max_lora_rank: int = Field(default=16, ge=1, le=512, description="The largest rank of an adapter.")
     speculative_config: SpeculativeConfig | None = None
     hf_overrides: dict[str, Any] | None = Field(
-        default=None, description="What the model's config.json says as well; other values are refused."
+        default=None, description="Values of the model's config.json; any that differ from the file are refused."
     )
     kv_transfer_config: KVTransferConfig | None = Field(default=None, description="Where hidden states are saved.")
 
@@ -129,7 +136,7 @@ class EngineConfig(BaseModel):
         if self._wanted is None:
             check_transfer(self.kv_transfer_config, None)
             return
-        known = Target(self.model, target, self.tensor_parallel_size, self.max_model_len)
+        known = TargetInfo(self.model, target, self.tensor_parallel_size, self.max_model_len)
         spec = resolve(with_drafter(self._wanted, target), known)
         assert spec is not None
         for part in spec.parts or (spec,):

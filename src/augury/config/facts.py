@@ -11,9 +11,9 @@ from pathlib import Path
 
 from augury.config.files import CONFIG_BYTES, read_regular
 from augury.methods.errors import ConfigError
-from augury.methods.facts import ModelFacts, Target, architectures
+from augury.methods.facts import ModelFacts, TargetInfo, architectures
 
-__all__ = ["ModelFacts", "Target", "architectures", "find", "is_local", "names_alone", "read_facts"]
+__all__ = ["ModelFacts", "TargetInfo", "architectures", "find", "is_local", "names_alone", "read_facts"]
 
 _closed: ContextVar[bool] = ContextVar("closed", default=False)
 

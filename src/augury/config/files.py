@@ -1,4 +1,4 @@
-"""Files that somebody names: read up to a limit, and written all or nothing."""
+"""Files named by a user: read up to a size limit, and written all or nothing."""
 
 from __future__ import annotations
 
@@ -10,7 +10,12 @@ from pathlib import Path
 from augury.methods.errors import ConfigError
 
 CONFIG_BYTES = 16 << 20  # of a config.json; the largest known have some hundred kilobytes
-LIVE = ("/dev/stdout", "/dev/stderr", "/dev/fd", "/proc")  # open files by name, which belong to whoever opened them
+LIVE = (
+    "/dev/stdout",
+    "/dev/stderr",
+    "/dev/fd",
+    "/proc",
+)  # open files by name, which belong to the process that opened them
 
 
 def write_text(path: Path, text: str) -> None:
@@ -38,7 +43,7 @@ def write_text(path: Path, text: str) -> None:
 
 
 def make_directory(path: Path, option: str) -> None:
-    """A directory to write to, made if it is not there; what cannot be one is told by the option that named it."""
+    """A directory to write to, made if it is not there; the error names the option."""
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -53,7 +58,7 @@ def make_drafter_directory(path: Path, option: str) -> None:
 
 
 def read_regular(path: Path, most: int) -> bytes:
-    """The same for what must be a regular file: a pipe would be waited for until somebody writes to it."""
+    """The same for what must be a regular file: reading a pipe would block."""
     descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
     with os.fdopen(descriptor, "rb") as file:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):

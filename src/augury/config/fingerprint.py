@@ -22,7 +22,7 @@ def fingerprint(directory: Path) -> str:
 
 
 def name_of(directory: Path) -> str:
-    """What people call it."""
+    """The model's name for messages."""
     return Path(str(_source(directory).get("path") or directory.name)).stem
 
 

@@ -37,7 +37,7 @@ HARMLESS = {
     "limit_mm_per_prompt": "the model reads text",
     "mm_processor_kwargs": "the model reads text",
     "mm_processor_cache_gb": "the model reads text",
-    "config_format": "it is told from the files",
+    "config_format": "it is inferred from the files",
     "kv_cache_metrics": "the figures are there in any case",
     "show_hidden_metrics_for_version": "there are none",
     "max_log_len": "prompts are not logged",
@@ -57,11 +57,21 @@ FLAGS = {
     "uvicorn_log_level": "the log has errors, statistics and, if asked, a line for each request",
 }
 SWITCHES = (
-    "trust_remote_code", "disable_cascade_attn", "enable_expert_parallel", "enable_eplb", "disable_custom_all_reduce",
-    "ray_workers_use_nsight", "use_v2_block_manager", "scheduler_reserve_full_isl", "kv_cache_metrics",
-    "enable_log_requests", "disable_log_requests", "enable_reasoning",
-    "enable_server_load_tracking", "disable_frontend_multiprocessing",
-)  # fmt: skip
+    "trust_remote_code",
+    "disable_cascade_attn",
+    "enable_expert_parallel",
+    "enable_eplb",
+    "disable_custom_all_reduce",
+    "ray_workers_use_nsight",
+    "use_v2_block_manager",
+    "scheduler_reserve_full_isl",
+    "kv_cache_metrics",
+    "enable_log_requests",
+    "disable_log_requests",
+    "enable_reasoning",
+    "enable_server_load_tracking",
+    "disable_frontend_multiprocessing",
+)
 # Keys of config.json that only name things.
 NAMES = ("_name_or_path", "transformers_version", "use_cache", "torch_dtype", "dtype")
 

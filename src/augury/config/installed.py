@@ -58,12 +58,17 @@ def installed() -> tuple[Installed, ...]:
             target = told["target"]
             found += [
                 Installed(
-                    package, one["method"], target["name"], target["fingerprint"], root / one["directory"],
-                    one.get("num_speculative_tokens"), one.get("settings") or {},
+                    package,
+                    one["method"],
+                    target["name"],
+                    target["fingerprint"],
+                    root / one["directory"],
+                    one.get("num_speculative_tokens"),
+                    one.get("settings") or {},
                 )
                 for one in told["drafters"]
-            ]  # fmt: skip
-        except Exception as error:  # whatever somebody else's module does when it is imported
+            ]
+        except Exception as error:  # a third-party module may raise anything when it is imported
             logger.warning("the drafters of the package %s are left out: %s.", package, _why(error))
     return tuple(found)
 

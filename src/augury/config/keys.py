@@ -16,7 +16,7 @@ OWN = "augury"  # `since` of keys and values that vLLM does not know
 
 
 @dataclass(frozen=True, slots=True)
-class Key:
+class ConfigKey:
     """One key: what it takes, who reads it, in which vLLM releases it is valid."""
 
     name: str
@@ -39,7 +39,7 @@ class Key:
 
     @property
     def instead_there(self) -> str:
-        """What to write in vLLM: nobody there has keys of ours."""
+        """What to write in vLLM, which does not have Augury's own keys."""
         return self.instead.rpartition(" (Augury) or ")[2].removesuffix(" (vLLM)")
 
 
@@ -61,14 +61,14 @@ def key(
     return Field(default=default, description=help, json_schema_extra=extra, **bounds)
 
 
-def declared(model: type[BaseModel]) -> dict[str, Key]:
+def declared(model: type[BaseModel]) -> dict[str, ConfigKey]:
     """Every key of a model, in the order of its file."""
     return {name: _declaration(name, field) for name, field in model.model_fields.items()}
 
 
-def _declaration(name: str, field: FieldInfo) -> Key:
+def _declaration(name: str, field: FieldInfo) -> ConfigKey:
     extra: dict[str, Any] = dict(field.json_schema_extra) if isinstance(field.json_schema_extra, dict) else {}
-    return Key(
+    return ConfigKey(
         name,
         field.description or "",
         extra.get("accepts") or accepts(field),

@@ -8,7 +8,7 @@ from augury.config.keys import key
 from augury.methods.spec import MAX_NODES
 
 
-class TreeShape(BaseModel):
+class TreeConfig(BaseModel):
     """A draft tree grown best-first by path probability."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)

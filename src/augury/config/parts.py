@@ -1,4 +1,4 @@
-"""A configuration of several drafters: each is resolved by itself, then all are held against each other."""
+"""A configuration of several drafters: each is resolved by itself, then all are compared with each other."""
 
 from __future__ import annotations
 
@@ -9,11 +9,17 @@ from augury.config.errors import ConfigError
 from augury.config.speculative import SpeculativeConfig
 from augury.methods.notes import Note
 
-OF_ALL = (  # keys that hold for the engine, whoever drafts
-    "rejection_sample_method", "synthetic_acceptance_rates", "synthetic_acceptance_length", "rejection_sampler_config",
-    "posterior_threshold", "posterior_alpha", "num_speculative_tokens_per_batch_size", "adaptive",
+OF_ALL = (  # keys of the engine, the same for every drafter
+    "rejection_sample_method",
+    "synthetic_acceptance_rates",
+    "synthetic_acceptance_length",
+    "rejection_sampler_config",
+    "posterior_threshold",
+    "posterior_alpha",
+    "num_speculative_tokens_per_batch_size",
+    "adaptive",
     "plain_pass_every",
-)  # fmt: skip
+)
 Resolve = Callable[[Mapping[str, Any]], SpeculativeConfig | None]
 
 

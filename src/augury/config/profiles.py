@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 
-class Profile(NamedTuple):
+class ConfigProfile(NamedTuple):
     """A configuration and when to start from it."""
 
     name: str
@@ -14,12 +14,12 @@ class Profile(NamedTuple):
 
 
 PROFILES = (
-    Profile(
+    ConfigProfile(
         "low latency",
         "few requests at a time, prompts that repeat themselves: short lookups, short drafts",
         {"method": "ngram", "num_speculative_tokens": 2, "prompt_lookup_min": 3, "prompt_lookup_max": 3},
     ),
-    Profile(
+    ConfigProfile(
         "high throughput",
         "a trained head, and no drafting once many requests keep the target busy",
         {
@@ -30,7 +30,7 @@ PROFILES = (
             "disable_padded_drafter_batch": True,
         },
     ),
-    Profile(
+    ConfigProfile(
         "balanced",
         "mixed traffic without a head: drafts from past answers, only where they are likely",
         {
@@ -40,7 +40,7 @@ PROFILES = (
             "suffix_decoding_min_token_prob": 0.2,
         },
     ),
-    Profile(
+    ConfigProfile(
         "agentic",
         "agents, code edits, roll-outs: long repeats, long drafts",
         {"method": "suffix", "num_speculative_tokens": 32},

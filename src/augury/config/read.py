@@ -10,7 +10,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from augury.config.errors import ConfigError, shown
 from augury.config.history import FILLED_IN, DroppedKeys, refuse_traps, renew_values
-from augury.config.keys import OWN, Key, declared
+from augury.config.keys import OWN, ConfigKey, declared
 from augury.config.releases import at_release, forgives
 from augury.config.speculative import SpeculativeConfig
 from augury.config.validate import validated
@@ -38,7 +38,7 @@ COMMON_SLIPS = {  # too far from the right name for a spelling check
 }
 
 
-class Written(NamedTuple):
+class ReadConfig(NamedTuple):
     """A configuration as it was written: today's keys with their types, those that vLLM has dropped, and notes."""
 
     keys: Mapping[str, Any]
@@ -46,7 +46,7 @@ class Written(NamedTuple):
     notes: tuple[Note, ...]
 
 
-def read(given: Mapping[str, Any], as_of: str | None) -> Written:
+def read(given: Mapping[str, Any], as_of: str | None) -> ReadConfig:
     """Read a dictionary, or say in one line which key is wrong and what to write."""
     keys, notes = _clean_names(given, as_of)
     if as_of is None and keys.get("num_speculative_tokens") == "auto":
@@ -63,7 +63,7 @@ def read(given: Mapping[str, Any], as_of: str | None) -> Written:
     old = {name: value for name, value in keys.items() if name in DroppedKeys.model_fields}
     new = {name: value for name, value in keys.items() if name not in old}
     dropped, typed = validated(DroppedKeys, old), validated(SpeculativeConfig, new)
-    return Written({k: getattr(typed, k) for k, value in new.items() if value is not None}, dropped, (*notes, *said))
+    return ReadConfig({k: getattr(typed, k) for k, value in new.items() if value is not None}, dropped, (*notes, *said))
 
 
 def _unread(keys: dict[str, Any]) -> tuple[dict[str, Any], tuple[Note, ...]]:
@@ -107,7 +107,7 @@ def _clean_names(given: Mapping[str, Any], as_of: str | None) -> tuple[dict[str,
 
 
 def _hint(name: str, as_of: str | None) -> str:
-    """What was meant, in the words of the release that is asked about: nobody there has keys of ours."""
+    """What was meant, in the words of the chosen vLLM release, which does not have Augury's own keys."""
     known = [key for key, known in KEYS.items() if as_of is None or _has(as_of, known)]
     if name in ELSEWHERE:
         return f"it is {ELSEWHERE[name]}, not part of speculation; move it there."
@@ -115,5 +115,5 @@ def _hint(name: str, as_of: str | None) -> str:
     return f"did you mean {close!r}?" if close else "remove it (`augury config keys` lists what there is)."
 
 
-def _has(as_of: str, known: Key) -> bool:
+def _has(as_of: str, known: ConfigKey) -> bool:
     return known.since != OWN and valid_in(release(as_of), known.since, known.until)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from augury.config.errors import ConfigError, shown
-from augury.config.keys import OWN, Key
+from augury.config.keys import OWN, ConfigKey
 from augury.config.versions import IGNORED_SILENTLY, NEWEST, Version, beyond_newest, release, valid_in, version
 from augury.config.vllm_class import class_refuses
 from augury.methods.notes import Note
@@ -17,7 +17,7 @@ V2_DEFAULT = version("0.25")  # from here vLLM prefers the new model runner
 
 
 def at_release(
-    keys: Mapping[str, Any], declared: Mapping[str, Key], as_of: str
+    keys: Mapping[str, Any], declared: Mapping[str, ConfigKey], as_of: str
 ) -> tuple[dict[str, Any], tuple[Note, ...]]:
     """Refuse what that release refuses, and leave out what it dropped without a word."""
     wanted, left, notes = release(as_of), dict(keys), []
@@ -40,7 +40,7 @@ def at_release(
     return left, tuple(notes)
 
 
-def _when(known: Key) -> str:
+def _when(known: ConfigKey) -> str:
     if known.since == OWN:
         return "it is Augury's own; remove it there"
     if known.until is None:

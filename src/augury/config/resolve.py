@@ -16,13 +16,13 @@ from augury.config.errors import ConfigError
 from augury.config.facts import ModelFacts, read_facts
 from augury.config.history import renew_keys
 from augury.config.parts import OF_ALL, joined, resolve_parts
-from augury.config.read import Written, read
+from augury.config.read import ReadConfig, read
 from augury.config.releases import check_method, vllm_quirks
 from augury.config.rules import settle_rule
 from augury.config.settle import settle_method, settle_model, settle_tokens
 from augury.config.speculative import SpeculativeConfig
 from augury.config.validate import validated
-from augury.methods.facts import Target
+from augury.methods.facts import TargetInfo
 from augury.methods.hybrid import as_one
 from augury.methods.notes import Note
 from augury.methods.registry import METHODS
@@ -31,7 +31,7 @@ from augury.methods.spec import Case, Change, Method
 
 def resolve(
     given: Mapping[str, Any] | Sequence[Mapping[str, Any]] | SpeculativeConfig | None,
-    target: Target | None = None,
+    target: TargetInfo | None = None,
     as_of: str | None = None,
     drafter: ModelFacts | None = None,
 ) -> SpeculativeConfig | None:
@@ -48,7 +48,7 @@ def resolve(
         written = written._replace(keys=_of_parts(written.keys, parts))
     model, revision = written.keys.get("model"), written.keys.get("revision")
     files = (drafter or read_facts(model, revision)) if model else None
-    case = Case(written.keys, target or Target(), files)
+    case = Case(written.keys, target or TargetInfo(), files)
     named = settle_method(case, as_of)
     card = METHODS[named.keys["method"]]
     if as_of is not None:
@@ -75,7 +75,7 @@ def _of_parts(keys: Mapping[str, Any], parts: tuple[SpeculativeConfig, ...]) -> 
     return {**keys, **adapts, "drafters": listed, "num_speculative_tokens": longest}
 
 
-def _stages(card: Method, written: Written, as_of: str | None) -> tuple[Callable[[Case], Change], ...]:
+def _stages(card: Method, written: ReadConfig, as_of: str | None) -> tuple[Callable[[Case], Change], ...]:
     """What is settled, in this order: each may rest on what those before it decided."""
     return (
         partial(settle_model, card, as_of),
@@ -100,7 +100,7 @@ def _built(
     config._lookahead = 2 if card.skips_first_row(case) else card.lookahead
     config._modules = card.modules(case)
     for name in ("draft_load_config", "draft_model_config"):
-        try:  # free-form objects may hold anything; what JSON cannot say is refused here, not when somebody saves it
+        try:  # free-form objects may hold anything; what JSON cannot hold is refused here rather than when it is saved
             json.dumps(getattr(config, name), allow_nan=False)
         except (TypeError, ValueError, RecursionError):
             raise ConfigError(f"speculative_config.{name} holds something that JSON cannot say; remove it.") from None

@@ -85,11 +85,13 @@ class SamplingParams:
     top_p: float = field(default=1.0, metadata={"help": "Sample from the tokens that make up this probability."})
     top_k: int = field(default=0, metadata={"help": "Sample from this many tokens; 0 or -1 for all."})
     min_p: float = field(default=0.0, metadata={"help": "Sample from tokens this likely, relative to the likeliest."})
-    seed: int | None = field(default=None, metadata={"help": "Makes sampling repeatable."})
+    seed: int | None = field(default=None, metadata={"help": "Seed: the same seed gives the same sampled text."})
     stop: str | list[str] | None = field(default=None, metadata={"help": "End before this text; may be repeated."})
     stop_token_ids: list[int] | None = None
     ignore_eos: bool = False
-    max_tokens: int | None = field(default=16, metadata={"help": "Most tokens to generate."})  # None: no limit
+    max_tokens: int | None = field(
+        default=16, metadata={"help": "Maximum number of tokens to generate."}
+    )  # None: no limit
     min_tokens: int = 0
     logprobs: int | None = None
     prompt_logprobs: int | None = None

@@ -1,4 +1,4 @@
-"""Which method, which drafter, how many tokens: what the user left open is told from the checkpoints, with a note."""
+"""Method, drafter, number of tokens: what the user left open is inferred from the checkpoints, with a note."""
 
 from __future__ import annotations
 

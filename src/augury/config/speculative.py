@@ -12,9 +12,9 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, PrivateAttr
 
 from augury.config.keys import OWN, key
-from augury.config.objects import RejectionSampler, TreeShape
+from augury.config.objects import RejectionSampler, TreeConfig
 from augury.config.schedule import Schedule
-from augury.config.values import LOSSY, MOE_SINCE, KVCacheType, MoeBackend, SampleMethod
+from augury.config.values import LOSSY, MOE_SINCE, NO_TYPICAL, RULES_SINCE, KVCacheType, MoeBackend, SampleMethod
 from augury.methods.notes import Note
 from augury.methods.registry import METHODS
 from augury.methods.spec import Method
@@ -87,14 +87,11 @@ class SpeculativeConfig(BaseModel):
         values={"gumbel": ("0.21", "0.22"), "probabilistic": ("0.22", None)},
     )
     rejection_sample_method: SampleMethod = key(
-        "coupled", "The rule that accepts drafts; typical, entropy, ascend_block and synthetic change the output.",
+        "coupled",
+        "The rule that accepts drafts; typical, entropy, ascend_block and synthetic change the output.",
         since="0.18",
-        values={
-            "coupled": (OWN, None), "typical": (OWN, None), "entropy": (OWN, None), "ascend_block": (OWN, None),
-            "standard": ("0.21", None), "block": ("0.25", None), "synthetic": ("0.19", None),
-            "strict": ("0.18", "0.21"), "probabilistic": ("0.18", "0.21"),
-        },
-    )  # fmt: skip
+        values=RULES_SINCE,
+    )
     synthetic_acceptance_rates: list[float] | None = key(
         None,
         "For synthetic: the share of drafts accepted up to each position, falling.",
@@ -108,21 +105,24 @@ class SpeculativeConfig(BaseModel):
         None, "vllm-ascend's block and entropy verification (there under additional_config). Lossy.", since=OWN
     )
     posterior_threshold: float | None = key(
-        None, "For typical: upper bound of the acceptance threshold (0.09).", until="0.10", gt=0, le=1,
-        instead="remove it: vLLM has no typical acceptance any more",
-    )  # fmt: skip
-    posterior_alpha: float | None = key(
         None,
-        "For typical: how strongly entropy lowers the threshold (0.3).",
+        "For typical: upper bound of the acceptance threshold (0.09).",
         until="0.10",
-        ge=0,
-        instead="remove it: vLLM has no typical acceptance any more",
+        gt=0,
+        le=1,
+        instead=NO_TYPICAL,
     )
-    tree: TreeShape | None = key(None, "Draft a tree, grown by path probability, instead of a chain.", since=OWN)
+    posterior_alpha: float | None = key(
+        None, "For typical: how strongly entropy lowers the threshold (0.3).", until="0.10", ge=0, instead=NO_TYPICAL
+    )
+    tree: TreeConfig | None = key(None, "Draft a tree, grown by path probability, instead of a chain.", since=OWN)
     speculative_token_tree: str | None = key(
-        None, "Draft a tree of this shape: a list of paths such as '[(0,), (0, 0), (1,)]'.", since="0.9", until="0.21",
+        None,
+        "Draft a tree of this shape: a list of paths such as '[(0,), (0, 0), (1,)]'.",
+        since="0.9",
+        until="0.21",
         instead="remove it: vLLM has no trees any more; Augury still runs it",
-    )  # fmt: skip
+    )
     use_heterogeneous_vocab: bool = key(
         False, "Let a draft_model have another vocabulary: drafts use the tokens both share.", since="0.25"
     )

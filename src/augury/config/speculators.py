@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from augury.config.errors import ConfigError
 from augury.config.facts import ModelFacts, read_facts
 from augury.methods.recognise import SPECULATORS
-from augury.methods.spec import Inferred, Speculator, whole
+from augury.methods.spec import Inferred, SpeculatorType, whole
 
 LOCKED = ("method", "model")  # what the checkpoint itself says
 
@@ -67,7 +67,7 @@ def swap(model: str, given: Mapping[str, Any] | None) -> Swapped | None:
 
 def said_itself(facts: ModelFacts) -> dict[str, Any]:
     """The keys that such a checkpoint sets where it is given in the target's place."""
-    _, known = SPECULATORS.get(str(facts.raw.get("speculators_model_type")), (None, Speculator()))
+    _, known = SPECULATORS.get(str(facts.raw.get("speculators_model_type")), (None, SpeculatorType()))
     tokens = stated_tokens(facts)
     return {**known.fixes, **({"num_speculative_tokens": tokens[0]} if tokens else {})}
 

@@ -22,10 +22,17 @@ NO_CLASS = "has no such class"
 NOT_HERE = "is not on this machine"
 LOOKED_UP_SINCE = version("0.10")  # before, an older engine named its classes otherwise
 LOAD_KEYS = (
-    "load_format", "download_dir", "safetensors_load_strategy", "safetensors_prefetch_num_threads",
-    "safetensors_prefetch_block_size", "model_loader_extra_config", "device", "ignore_patterns", "use_tqdm_on_load",
+    "load_format",
+    "download_dir",
+    "safetensors_load_strategy",
+    "safetensors_prefetch_num_threads",
+    "safetensors_prefetch_block_size",
+    "model_loader_extra_config",
+    "device",
+    "ignore_patterns",
+    "use_tqdm_on_load",
     "pt_load_map_location",
-)  # fmt: skip
+)
 
 
 def class_refuses(card: Method, case: Case, as_of: str) -> Iterator[Note]:

@@ -17,10 +17,11 @@ from augury.drafters.base import Drafter, DrafterSetup, DraftInput, Needs
 from augury.drafters.chain import ChainWriter
 from augury.drafters.features import track_lengths, track_rows
 from augury.drafters.rows import fresh_rows, most_steps, physical
+from augury.kernels.rows import Rows
 from augury.methods.spec import MAX_NODES
 from augury.model.heads.dflash import DFlash
 from augury.model.heads.probe import settle_dflash
-from augury.model.target import KVCache, Rows, bytes_per_token
+from augury.model.target import KVCache, bytes_per_token
 
 
 class BlockDrafter(Drafter):
@@ -96,7 +97,7 @@ def block_rows(
     """The newest token of each group and masks after it, as rows, [G * width]; and which of them are masks.
 
     The newest token lies at its own position, the last known one. A mask i places on stands for the token there, and
-    `masks` of them guess as many tokens; `anchored`, every row guesses the token behind it, and one mask fewer does.
+    `masks` of them guess as many tokens; `anchored`, every row guesses the token after it, and one mask fewer does.
     Every row sees the context before the block, and by its bits all of the block. Wanted are the rows that guess.
     """
     noise = masks - int(anchored)

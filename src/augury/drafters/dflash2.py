@@ -1,6 +1,6 @@
 """DFlash2's drafts, under the method `dflash`: the selector walks the candidates that a filled block nominates.
 
-A chain takes one candidate after another, each scored behind the one taken before it. A tree has the same scores for
+A chain takes one candidate after another, each scored after the one taken before it. A tree has the same scores for
 every pair of neighbours it asks about; it grows over ranks among the candidates, so that a level is a few numbers a
 node and never the vocabulary.
 """

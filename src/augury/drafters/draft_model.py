@@ -16,9 +16,10 @@ from augury.drafters.checkpoint import find_drafter
 from augury.drafters.grow import TreeShape
 from augury.drafters.rows import fresh_rows, level_rows, most_steps, step_rows
 from augury.drafters.vocabulary import SharedVocabulary
+from augury.kernels.rows import Rows
 from augury.model.heads.eagle3 import mask_token
 from augury.model.load import load_target
-from augury.model.target import KVCache, Rows, bytes_per_token
+from augury.model.target import KVCache, bytes_per_token
 from augury.verify.tree import Draft
 
 
@@ -46,8 +47,8 @@ class ModelDrafter(Drafter):
         sizes = target.vocab_size, self.model.vocab_size
         mixed = config.use_heterogeneous_vocab
         self.shared = SharedVocabulary(setup.directory, directory, sizes, self.device) if mixed else None
-        self.vocab = target.vocab_size if mixed else min(sizes)  # padding rows are nobody's tokens
-        self.lacks_rows = sizes[1] < sizes[0]  # somebody may send the numbers of padded rows all the same
+        self.vocab = target.vocab_size if mixed else min(sizes)  # padding rows are not tokens
+        self.lacks_rows = sizes[1] < sizes[0]  # a request may still hold ids of padded rows
         self._chain = ChainWriter(config, self.vocab, self.device)
         self._tree = TreeShape.of(config, self.vocab)
         self.branching = self._tree is not None

@@ -46,19 +46,19 @@ class HiddenStatesDrafter(Drafter):
 
     @property
     def files(self) -> HiddenStateFiles:
-        """Where they go."""
+        """What writes the files; made on first use."""
         if self._files is None:
             self.connect(HiddenStatesStorage())
         assert self._files is not None
         return self._files
 
     def connect(self, storage: HiddenStatesStorage) -> None:
-        """Say where files go."""
+        """Set where and how files are saved."""
         self._files = HiddenStateFiles(storage)
 
     @property
     def saver(self) -> Saver:
-        """It is its own."""
+        """The drafter itself saves."""
         return self
 
     @property

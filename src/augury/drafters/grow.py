@@ -25,8 +25,8 @@ EDGE = 1e-3  # every edge costs this much, so that a child never ties with its p
 
 
 @dataclass(slots=True)
-class Level:
-    """Nodes that were run together, [G, W]: their scores' logits and the states to go on with."""
+class TreeLevel:
+    """Nodes that were run together, [G, W]: their scores' logits and the states to continue with."""
 
     logits: Tensor  # float32 [G, W, V]
     states: Tensor | None  # [G, W, H]
@@ -38,7 +38,7 @@ Run = Callable[[Tensor, Tensor | None, Tensor, int, int], tuple[Tensor, Tensor |
 """(tokens [G, W], states of their parents [G, W, H], bits [G, W], depth, number of the first) -> logits, states."""
 
 
-def grow_best(root: Level, run: Run, depth: int, top_k: int, most: int, budget: Tensor) -> Draft:
+def grow_best(root: TreeLevel, run: Run, depth: int, top_k: int, most: int, budget: Tensor) -> Draft:
     """The `most` nodes with the likeliest paths of a tree in which each level's best `top_k` nodes have children."""
     tokens, scores = _children(root, root.logits.new_zeros(len(root.logits), 1, dtype=torch.float32), top_k)
     parents = torch.full_like(tokens, -1)
@@ -57,7 +57,7 @@ def grow_best(root: Level, run: Run, depth: int, top_k: int, most: int, budget: 
     return _best(torch.cat(all_tokens, 1), torch.cat(all_scores, 1), torch.cat(all_parents, 1), most, budget)
 
 
-def grow_fixed(root: Level, run: Run, paths: list[Path], budget: Tensor) -> Draft:
+def grow_fixed(root: TreeLevel, run: Run, paths: list[Path], budget: Tensor) -> Draft:
     """The tree of these paths: (0, 1) is the second-likeliest child of the likeliest child."""
     tokens = torch.zeros(len(budget), len(paths), dtype=torch.int64, device=budget.device)
     numbers: dict[Path, int] = {(): 0}  # each inner node's place in its level
@@ -86,13 +86,13 @@ def _constant(values: list[int], budget: Tensor) -> Tensor:
     return torch.stack(columns, dim=1)
 
 
-def _children(level: Level, scores: Tensor, top_k: int) -> tuple[Tensor, Tensor]:
+def _children(level: TreeLevel, scores: Tensor, top_k: int) -> tuple[Tensor, Tensor]:
     """The likeliest tokens below every node of a level, and the scores of their paths, both [G, W * top_k]."""
     tokens, logprobs = top_children(level.logits, top_k, level.targets)
     return tokens.flatten(1), (scores[:, :, None] + logprobs - EDGE).flatten(1)
 
 
-def _run(run: Run, above: Level, tokens: Tensor, up: Tensor, depth: int, number: int) -> Level:
+def _run(run: Run, above: TreeLevel, tokens: Tensor, up: Tensor, depth: int, number: int) -> TreeLevel:
     """Run nodes [G, W] whose parents are places `up` of the level above."""
     own = 1 << torch.arange(number, number + tokens.shape[1], device=tokens.device)
     bits = above.bits.gather(1, up) | own
@@ -100,7 +100,7 @@ def _run(run: Run, above: Level, tokens: Tensor, up: Tensor, depth: int, number:
     if above.states is not None:
         states = above.states.gather(1, up[:, :, None].expand(*up.shape, above.states.shape[2]))
     logits, onward = run(tokens, states, bits, depth, number)
-    return Level(logits, onward, bits, above.targets)
+    return TreeLevel(logits, onward, bits, above.targets)
 
 
 def _best(tokens: Tensor, scores: Tensor, parents: Tensor, most: int, budget: Tensor) -> Draft:
@@ -120,10 +120,10 @@ def _likeliest(scores: Tensor, most: int) -> Tensor:
     return scores.sort(dim=1, descending=True, stable=True).indices[:, :most]
 
 
-def root_level(logits: Tensor, states: Tensor | None, targets: Tensor | None = None) -> Level:
+def root_level(logits: Tensor, states: Tensor | None, targets: Tensor | None = None) -> TreeLevel:
     """The last known token as a level of one node."""
     bits = torch.zeros(len(logits), 1, dtype=torch.int64, device=logits.device)
-    return Level(logits[:, None], states[:, None] if states is not None else None, bits, targets)
+    return TreeLevel(logits[:, None], states[:, None] if states is not None else None, bits, targets)
 
 
 @dataclass(frozen=True, slots=True)

@@ -71,7 +71,7 @@ class HiddenStateFiles:
         return Path(custom) if custom else self._folder / f"{quote(name, safe='')}.safetensors"
 
     def save(self, path: Path, tensors: dict[str, Tensor]) -> None:
-        """Write in the background; whoever learns of the path from now on finds its lock taken until it is whole."""
+        """Write in the background; the path's lock is held until the file is complete."""
         before = self._pending.get(path)
         lock = self._lock(path) if self.storage.use_synchronization_lock else None
         done = self._writers.submit(_write, path, tensors, lock, before)
@@ -90,7 +90,7 @@ class HiddenStateFiles:
     def _forget(self, path: Path, future: Future[None]) -> None:
         error = future.exception()
         if error is not None:
-            logger.error("hidden states were not saved to %s: %s", path, error)  # kept until somebody asks
+            logger.error("hidden states were not saved to %s: %s", path, error)  # raised when the result is read
         elif self._pending.get(path) is future:
             self._pending.pop(path, None)
 

@@ -1,4 +1,4 @@
-"""Drafters together: look-ups guess from the text, a model elsewhere, and routing says who leads."""
+"""Drafters together: look-ups guess from the text, a model elsewhere, and routing decides which leads."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch import Tensor
 
 from augury.config.speculative import SpeculativeConfig
 from augury.drafters.base import Drafter, DrafterSetup, DraftInput
-from augury.drafters.routing import Guess, Scores
+from augury.drafters.routing import DrafterScores, Guess
 from augury.methods.registry import drafter_class
 from augury.observe.stats import Parts
 from augury.verify.sampling import Outcome
@@ -24,7 +24,7 @@ class Part:
     name: str
     drafter: Drafter
     nodes: int
-    scores: Scores
+    scores: DrafterScores
 
 
 @dataclass(slots=True)
@@ -37,7 +37,7 @@ class Pending:
 
 
 @dataclass(slots=True)
-class Choice:
+class LookUpChoice:
     """The look-up that promises most for one group, and whether it goes before the model."""
 
     part: Part
@@ -47,7 +47,7 @@ class Choice:
 
 
 class HybridDrafter(Drafter):
-    """Asks every look-up for every request; the model drafts where none of them leads, and reads along where one does.
+    """Runs every look-up for every request; the model drafts where none of them leads, and reads along where one does.
 
     It routes on the host, so on a GPU nothing of it is captured.
     """
@@ -68,7 +68,7 @@ class HybridDrafter(Drafter):
     @staticmethod
     def _built(part: SpeculativeConfig, setup: DrafterSetup) -> Part:
         build: Any = drafter_class(part.card)
-        return Part(part.method, build(part, setup), part.max_nodes, Scores(part.card.has_weights))
+        return Part(part.method, build(part, setup), part.max_nodes, DrafterScores(part.card.has_weights))
 
     @property
     def network(self) -> object | None:
@@ -136,7 +136,7 @@ class HybridDrafter(Drafter):
         slots, lengths, budgets = inputs.slots.tolist(), inputs.lengths.tolist(), inputs.budget.tolist()
         self._learn(slots, lengths, inputs)
         found = [(part, *self._asked(part, inputs)) for part in self.look_ups]
-        choices: list[Choice | None] = []
+        choices: list[LookUpChoice | None] = []
         for g, slot in enumerate(slots):
             self._pending[slot] = Pending(lengths[g], {})
             choices.append(self._choose(slot, g, found, budgets[g]))
@@ -170,7 +170,7 @@ class HybridDrafter(Drafter):
 
     def _choose(
         self, slot: int, g: int, found: list[tuple[Part, list[list[int]], list[int]]], budget: int
-    ) -> Choice | None:
+    ) -> LookUpChoice | None:
         best, most = None, 1.0
         for part, tokens, counts in found:
             guess = Guess(tokens[g][: counts[g]], part.scores.run(slot))
@@ -178,13 +178,13 @@ class HybridDrafter(Drafter):
                 self._pending[slot].guesses[part.name] = guess
                 value, length = part.scores.promise(slot, guess.run, min(len(guess.tokens), budget))
                 if value > most:
-                    best, most = Choice(part, guess, length, True), value
+                    best, most = LookUpChoice(part, guess, length, True), value
         if best is not None and self.model is not None:
             promised, _ = self.model.scores.promise(slot, 0, min(self.model.nodes, budget))
             best.leads = most >= promised
         return best
 
-    def _by_model(self, inputs: DraftInput, choices: list[Choice | None]) -> list[list[int]]:
+    def _by_model(self, inputs: DraftInput, choices: list[LookUpChoice | None]) -> list[list[int]]:
         """What the model drafts for every group; where a look-up leads it only reads what is new."""
         if self.model is None:
             return [[] for _ in choices]
@@ -195,7 +195,9 @@ class HybridDrafter(Drafter):
         draft = self.model.drafter.propose(inputs)
         return [line[:count] for line, count in zip(draft.tokens.tolist(), draft.count.tolist(), strict=True)]
 
-    def _write(self, draft: Draft, g: int, slot: int, choice: Choice | None, drafted: list[int], budget: int) -> None:
+    def _write(
+        self, draft: Draft, g: int, slot: int, choice: LookUpChoice | None, drafted: list[int], budget: int
+    ) -> None:
         """One group's chain: the leader's guess, or the model's with what a look-up that agrees with it has left."""
         pending = self._pending[slot]
         if choice is not None and (choice.leads or not drafted):
@@ -214,7 +216,7 @@ class HybridDrafter(Drafter):
         draft.count[g] = len(tokens)
 
     @staticmethod
-    def _left(slot: int, choice: Choice, drafted: int, budget: int) -> list[int]:
+    def _left(slot: int, choice: LookUpChoice, drafted: int, budget: int) -> list[int]:
         """What a look-up adds to a draft that it agrees with: as if those tokens had been foretold already."""
         rest = choice.guess.tokens[drafted:budget]
         _, length = choice.part.scores.promise(slot, choice.guess.run + drafted, len(rest))

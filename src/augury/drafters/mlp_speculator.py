@@ -16,7 +16,7 @@ from augury.drafters.rows import most_steps
 from augury.drafters.stateless import StatelessDrafter
 from augury.model.errors import ModelError
 from augury.model.heads.mlp import load_speculator
-from augury.model.heads.mlp_parts import Speculator, State
+from augury.model.heads.mlp_parts import RecurrentSpeculator, State
 from augury.model.load import choose_head_dtype
 from augury.verify.tree import Draft, chain_parents
 
@@ -81,7 +81,7 @@ class WrittenTree:
         most = 1 + max(max(path) for path in paths)
         if most > vocabulary:
             raise ModelError(f"speculative_token_tree asks for {most} best tokens; there are {vocabulary}.")
-        self.levels: list[tuple[int, Tensor, Tensor]] = []  # children looked at, their places, who goes on
+        self.levels: list[tuple[int, Tensor, Tensor]] = []  # children looked at, their places, who continues
         grown: list[Path] = [()]
         found: list[Path] = []
         for depth in range(1, max(map(len, paths)) + 1):
@@ -96,7 +96,7 @@ class WrittenTree:
             found += level
         self.order = torch.tensor([found.index(path) for path in paths], device=device)
 
-    def grow(self, head: Speculator, state: State, newest: Tensor) -> tuple[Tensor, Tensor]:
+    def grow(self, head: RecurrentSpeculator, state: State, newest: Tensor) -> tuple[Tensor, Tensor]:
         """Tokens and parents, both [G, N]."""
         groups, found, last = len(newest), [], newest
         for i, (width, places, onward) in enumerate(self.levels):
@@ -121,7 +121,7 @@ class BeamTree:
         self.top_k, self.depth = top_k, depth
         self.nodes = min(nodes, top_k + (depth - 1) * top_k * top_k)
 
-    def grow(self, head: Speculator, state: State, newest: Tensor) -> tuple[Tensor, Tensor]:
+    def grow(self, head: RecurrentSpeculator, state: State, newest: Tensor) -> tuple[Tensor, Tensor]:
         """Tokens and parents, both [G, N]."""
         groups, k, device = len(newest), self.top_k, newest.device
         chances, tokens, parents = [], [], []

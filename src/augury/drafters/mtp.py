@@ -9,7 +9,7 @@ from augury.config.tree_literal import read_tree
 from augury.drafters.base import DrafterSetup
 from augury.drafters.checkpoint import find_drafter
 from augury.drafters.mtp_layers import Kept, Layers, draft_chain, draft_tree
-from augury.drafters.recurrent import Reading, RecurrentDrafter
+from augury.drafters.recurrent import HeadInput, RecurrentDrafter
 from augury.model.heads.mtp import MtpHead
 from augury.model.load import choose_head_dtype
 from augury.verify.tree import Draft
@@ -41,7 +41,7 @@ class MtpDrafter(RecurrentDrafter):
         """See Drafter.stores."""
         return [*super().stores, *(() if self._kept is None else self._kept.ends)]
 
-    def _draft(self, new: Reading) -> Draft:
+    def _draft(self, new: HeadInput) -> Draft:
         if self._kept is None:
             return super()._draft(new)
         layers = Layers(self.head, self._kept, new)

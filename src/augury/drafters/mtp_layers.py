@@ -18,8 +18,8 @@ from torch import Tensor
 
 from augury.drafters.chain import ChainWriter
 from augury.drafters.grow import TreeShape
-from augury.drafters.recurrent import SHIFT, Reading
-from augury.drafters.rows import Fresh, fresh_rows, most_steps, physical
+from augury.drafters.recurrent import SHIFT, HeadInput
+from augury.drafters.rows import UnreadRows, fresh_rows, most_steps, physical
 from augury.model.heads.mtp import MtpHead
 from augury.verify.tree import Draft
 
@@ -33,14 +33,14 @@ class Kept:
 
     @classmethod
     def allocate(cls, head: MtpHead, slots: int, blocks: int) -> Kept:
-        """Room for all of them."""
+        """Allocate what every layer keeps."""
         device, size = head.target.device, head.target.hidden_size
         last, ends = (
             torch.zeros(head.guesses - 1, n, size, dtype=head.cache_dtype, device=device) for n in (slots, blocks)
         )
         return cls(last, ends)
 
-    def read(self, new: Reading) -> Tensor:
+    def read(self, new: HeadInput) -> Tensor:
         """Of every layer but the last the state before each group's first new row, [layers - 1, G, H]."""
         inputs = new.inputs
         block = physical(inputs, inputs.slots, (new.begin - 1).clamp(min=0)) // inputs.block_size
@@ -59,7 +59,7 @@ class Nodes:
 
     @classmethod
     def chain(cls, tokens: Tensor, alive: Tensor) -> Nodes:
-        """Each token hangs on the one before it."""
+        """Each token's parent is the one before it."""
         order = torch.arange(tokens.shape[1], device=tokens.device)
         return cls(tokens, (order - 1).expand_as(tokens), order + 1, alive)
 
@@ -81,7 +81,7 @@ class Nodes:
 class Layers:
     """The layers of one pass, run one after the other."""
 
-    def __init__(self, head: MtpHead, kept: Kept, new: Reading) -> None:
+    def __init__(self, head: MtpHead, kept: Kept, new: HeadInput) -> None:
         """Run layer 0 over what is new."""
         self.head, self.new, self._kept = head, new, kept
         self._step = 0
@@ -99,19 +99,19 @@ class Layers:
         place, above = (
             new.begin[fresh.group] + fresh.number,
             fresh.number - 1,
-        )  # in the text, and the row it goes on from
+        )  # in the text, and the row it continues from
         if masks:
             end = new.begin + new.count
             place = torch.where(known, place, end[fresh.group] - 1 + nodes.depths[node])
             above = torch.where(known, above, new.count[fresh.group] + nodes.parents[fresh.group, node])
             self._show(fresh, nodes, known, node, place)
         hidden = self._before(fresh, above)
-        begun = place >= SHIFT + self._step  # a layer's first tokens have nothing to go on from, and nobody sees them
+        begun = place >= SHIFT + self._step  # a layer's first tokens have nothing to continue from, and are never read
         hidden = torch.where(begun[:, None], hidden, 0.0)
         self._states, self._begins = self._run(fresh, hidden, masks)
         return self._states[fresh.rows.wanted].view(len(new.count), 1 + masks, -1)[:, 1:]
 
-    def _show(self, fresh: Fresh, nodes: Nodes, known: Tensor, node: Tensor, place: Tensor) -> None:
+    def _show(self, fresh: UnreadRows, nodes: Nodes, known: Tensor, node: Tensor, place: Tensor) -> None:
         """Turn the rows behind the known ones into nodes."""
         rows, group, shift = fresh.rows, fresh.group, SHIFT + self._step
         alive = known | nodes.alive[group]
@@ -128,12 +128,12 @@ class Layers:
             rows.ancestors = torch.where(known | ~alive, rows.ancestors, seen[group, node])
         rows.context = torch.where(alive, rows.context, 0)
 
-    def _before(self, fresh: Fresh, above: Tensor) -> Tensor:
-        """What the layer above made of the row that each row goes on from."""
+    def _before(self, fresh: UnreadRows, above: Tensor) -> Tensor:
+        """What the layer above made of the row that each row continues from."""
         here = self._states[(self._begins[fresh.group] + above).clamp(min=0, max=len(self._states) - 1)]
         return torch.where((above < 0)[:, None], self._from_before[self._step - 1][fresh.group].to(here.dtype), here)
 
-    def _run(self, fresh: Fresh, hidden: Tensor, masks: int) -> tuple[Tensor, Tensor]:
+    def _run(self, fresh: UnreadRows, hidden: Tensor, masks: int) -> tuple[Tensor, Tensor]:
         """The layer's states of all rows, and where each group's rows begin; keeps what the next pass needs."""
         new, step = self.new, self._step
         states = self.head.states(fresh.rows, hidden, step)
@@ -147,12 +147,14 @@ class Layers:
             place = new.begin[group] + fresh.number
             known = fresh.live.bool() & (fresh.number < new.count[group])
             ends = known & ((place + 1) % inputs.block_size == 0)
-            self._kept.ends[step][torch.where(ends, fresh.rows.write // inputs.block_size, 0)] = kept  # 0 is nobody's
+            self._kept.ends[step][torch.where(ends, fresh.rows.write // inputs.block_size, 0)] = (
+                kept  # block 0 is the null block
+            )
         return states, sizes.cumsum(0) - sizes
 
 
 def draft_chain(layers: Layers, chain: ChainWriter, most: int) -> Draft:
-    """One guess a layer. Every layer reads what is known, also where nobody may draft that far."""
+    """One guess a layer. Every layer reads what is known, also where no request may draft that far."""
     inputs, budget, project = layers.new.inputs, layers.new.budget, layers.head.target.project
     draft, steps = chain.blank(len(budget)), most_steps(budget, most)
     states = layers.first
@@ -168,7 +170,7 @@ def draft_chain(layers: Layers, chain: ChainWriter, most: int) -> Draft:
 
 
 def draft_tree(layers: Layers, tree: TreeShape) -> Draft:
-    """One level a layer."""
+    """Draft a tree, one level per layer."""
     budget, project = layers.new.budget, layers.head.target.project
     none = budget.new_zeros(len(budget), 0)
     nodes = Nodes(none, none, none[0], budget > 0)

@@ -51,7 +51,7 @@ class NgramDrafter(TextDrafter):
         return Draft(tokens.to(device), chain_parents(groups, self.nodes, device), counts.to(device))
 
     def warm_up(self, device: torch.device) -> None:
-        """Have the index compiled."""
+        """Compile the index."""
         self.rehearse(device)
 
     def reset(self, slot: int) -> None:

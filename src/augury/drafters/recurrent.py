@@ -18,7 +18,7 @@ from augury.drafters.base import Drafter, DrafterSetup, DraftInput, Needs
 from augury.drafters.chain import ChainWriter
 from augury.drafters.features import track_lengths, track_rows
 from augury.drafters.grow import TreeShape
-from augury.drafters.rows import Fresh, fresh_rows, level_rows, most_steps, physical, step_rows
+from augury.drafters.rows import UnreadRows, fresh_rows, level_rows, most_steps, physical, step_rows
 from augury.kernels.faces import face
 from augury.model.heads.block import RecurrentHead
 from augury.model.target import KVCache, bytes_per_token
@@ -28,7 +28,7 @@ SHIFT = 1  # a row pairs a token with the feature before it
 
 
 @dataclass(slots=True)
-class Reading:
+class HeadInput:
     """What a head has not read yet, a group a line: tokens begin .. begin + count - 1, packed in `fresh`."""
 
     inputs: DraftInput
@@ -36,7 +36,7 @@ class Reading:
     begin: Tensor  # int64 [G]
     count: Tensor  # int64 [G]
     carried: Tensor  # int64 [G]: 1 where the first row continues a block found in the prefix cache
-    fresh: Fresh
+    fresh: UnreadRows
     hidden: Tensor  # [R, H]: the target's features of the token before each row's
 
 
@@ -105,9 +105,9 @@ class RecurrentDrafter(Drafter):
         fresh = fresh_rows(inputs, begin, count, SHIFT, masks, self._mask or 0)
         hidden = self.head.combine(self._streams(inputs, fresh, count, carried))
         self._carried.index_fill_(0, inputs.slots, 0)
-        return self._draft(Reading(inputs, budget, begin, count, carried, fresh, hidden))
+        return self._draft(HeadInput(inputs, budget, begin, count, carried, fresh, hidden))
 
-    def _draft(self, new: Reading) -> Draft:
+    def _draft(self, new: HeadInput) -> Draft:
         """Draft from what is new; heads that run otherwise override this."""
         logits, onward = self.head.forward(new.fresh.rows, new.hidden, 0)
         if self._mask is not None:
@@ -116,7 +116,7 @@ class RecurrentDrafter(Drafter):
             return self._as_tree(self._tree, new.inputs, logits, onward, new.budget)
         return self._one_by_one(new.inputs, logits, onward, new.budget)
 
-    def _streams(self, inputs: DraftInput, fresh: Fresh, count: Tensor, carried: Tensor) -> Tensor:
+    def _streams(self, inputs: DraftInput, fresh: UnreadRows, count: Tensor, carried: Tensor) -> Tensor:
         """The target's features for every row: from this pass, from the block before it, or those of a mask."""
         mask = None if self._mask is None else self.head.parts.mask_hidden  # type: ignore[attr-defined]
         kind = face(self.device)
@@ -149,7 +149,7 @@ class RecurrentDrafter(Drafter):
         live = fresh.live.bool()
         real = live & (fresh.number < count[group])
         last = real & (place >= 0) & ((position + 1) % inputs.block_size == 0)
-        self._block_ends[torch.where(last, block, 0)] = streams  # block 0 is nobody's
+        self._block_ends[torch.where(last, block, 0)] = streams  # block 0 is the null block
         streams = torch.where((real & (place < 0))[:, None], self._block_ends[block], streams)
         if mask is None:
             return streams

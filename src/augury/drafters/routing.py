@@ -22,14 +22,14 @@ STEP = 0.1  # and a token that a model drafts
 
 
 @dataclass(slots=True)
-class Tally:
+class AcceptanceTally:
     """How often guesses of one kind were right."""
 
     right: float = 0.0
     tried: float = 0.0
 
     def add(self, right: bool) -> None:
-        """Count one guess."""
+        """Count one guess, right or wrong."""
         self.right, self.tried = FADES * self.right + right, FADES * self.tried + 1
 
     def rate(self, before: float) -> float:
@@ -38,14 +38,16 @@ class Tally:
 
 
 @dataclass(slots=True)
-class Record:
+class DrafterRecord:
     """What is known of one drafter, from one request or from all of them."""
 
-    tallies: dict[int, Tally] = field(default_factory=dict)  # by the kind of guess: a class of runs, or a position
+    tallies: dict[int, AcceptanceTally] = field(
+        default_factory=dict
+    )  # by the kind of guess: a class of runs, or a position
 
-    def of(self, kind: int) -> Tally:
+    def of(self, kind: int) -> AcceptanceTally:
         """The tally of one kind."""
-        return self.tallies.setdefault(kind, Tally())
+        return self.tallies.setdefault(kind, AcceptanceTally())
 
 
 def kind_of(run: int) -> int:
@@ -61,13 +63,13 @@ class Guess:
     run: int = 0
 
 
-class Scores:
+class DrafterScores:
     """All that is known of one drafter."""
 
     def __init__(self, is_model: bool) -> None:
         self.is_model = is_model
-        self._all = Record()
-        self._own: dict[int, Record] = {}  # by slot
+        self._all = DrafterRecord()
+        self._own: dict[int, DrafterRecord] = {}  # by slot
         self._runs: dict[int, int] = {}
 
     def forget(self, slot: int) -> None:
@@ -83,7 +85,7 @@ class Scores:
         """Compare a guess with the text that came; of what lies beyond that text nothing is known."""
         known = min(len(guess.tokens), len(came))
         right = next((i for i in range(known) if guess.tokens[i] != came[i]), known)
-        own = self._own.setdefault(slot, Record())
+        own = self._own.setdefault(slot, DrafterRecord())
         for i in range(min(right + 1, known)):
             kind = i if self.is_model else kind_of(guess.run)
             for record in (self._all, own):
@@ -94,7 +96,7 @@ class Scores:
 
     def rates(self, slot: int, run: int, length: int) -> list[float]:
         """The chance of each token of a guess, given those before it."""
-        own = self._own.get(slot) or Record()
+        own = self._own.get(slot) or DrafterRecord()
         if not self.is_model:
             kind = kind_of(run)
             return [own.of(kind).rate(self._all.of(kind).rate(BY_RUN[kind]))] * length

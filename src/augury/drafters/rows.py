@@ -15,11 +15,11 @@ from torch import Tensor
 
 from augury.drafters.base import DraftInput
 from augury.kernels.faces import face
-from augury.model.target import Rows
+from augury.kernels.rows import Rows
 
 
 @dataclass(slots=True)
-class Fresh:
+class UnreadRows:
     """Packed rows for what a drafter has not read yet, and where each belongs."""
 
     rows: Rows
@@ -31,7 +31,7 @@ class Fresh:
 
 def fresh_rows(
     inputs: DraftInput, begin: Tensor, count: Tensor, shift: int = 0, masks: int = 0, mask: int = 0
-) -> Fresh:
+) -> UnreadRows:
     """Known tokens begin .. begin + count - 1 of each group, and `masks` rows of token `mask` after them.
 
     Wanted is the last known row of each group and every mask after it, [G * (1 + masks)]; a group without rows wants
@@ -50,7 +50,7 @@ def fresh_rows(
             masks,
             mask,
         )
-        return Fresh(_packed(inputs, rows, wanted, shift), places[0], places[1], places[2], places)
+        return UnreadRows(_packed(inputs, rows, wanted, shift), places[0], places[1], places[2], places)
     return _fresh_with_torch(inputs, begin, count, shift, masks, mask)
 
 
@@ -65,8 +65,10 @@ def _kernels(device: torch.device) -> Any:
     return draft_rows_triton
 
 
-def _fresh_with_torch(inputs: DraftInput, begin: Tensor, count: Tensor, shift: int, masks: int, mask: int) -> Fresh:
-    """The reference."""
+def _fresh_with_torch(
+    inputs: DraftInput, begin: Tensor, count: Tensor, shift: int, masks: int, mask: int
+) -> UnreadRows:
+    """The torch reference of the kernels."""
     sizes = torch.where(count > 0, count + masks, 0)
     ends = sizes.cumsum(0)
     place = torch.arange(_size(inputs, count, masks), device=begin.device)
@@ -81,7 +83,7 @@ def _fresh_with_torch(inputs: DraftInput, begin: Tensor, count: Tensor, shift: i
     last = (ends - 1 - masks)[:, None] + torch.arange(masks + 1, device=begin.device)
     wanted = torch.where(count[:, None] > 0, last, 0).flatten()
     rows = _rows(inputs, slots, tokens, logical, live, wanted, shift)
-    return Fresh(rows, group, number, live, torch.stack((group, number, live.long())))
+    return UnreadRows(rows, group, number, live, torch.stack((group, number, live.long())))
 
 
 def _nobody(inputs: DraftInput) -> int:

@@ -18,7 +18,7 @@ from augury.drafters.base import DrafterSetup
 from augury.drafters.text import REHEARSAL, TextDrafter
 from augury.index.store import SuffixFileError, load, save
 from augury.index.suffix import SuffixCache
-from augury.index.suffix_rule import Rule
+from augury.index.suffix_rule import SuffixRule
 from augury.verify.tree import Draft, chain_parents
 
 NOBODY = -1
@@ -37,7 +37,7 @@ class SuffixDrafter(TextDrafter):
         self.branching = tree is not None
         self.nodes = config.max_nodes
         self.cache = cache or _cache(config)
-        self.rule = Rule(
+        self.rule = SuffixRule(
             factor=config.suffix_decoding_max_spec_factor,
             min_prob=config.suffix_decoding_min_token_prob,
             width=1 if tree is None else tree.top_k,
@@ -55,7 +55,7 @@ class SuffixDrafter(TextDrafter):
         """Note how long a slot's prompt is and whose; an answer kept under the same name is replaced."""
         name = f"{self._prefix}-{request}"
         for other in [seat for seat, held in self._requests.items() if held == name]:
-            self.reset(other)  # it was put off its slot, and nobody told us
+            self.reset(other)  # its request lost the slot without a reset
         self.reset(slot)
         self._admitted[slot] = prompt_len, tenant, name
 
@@ -120,7 +120,7 @@ class SuffixDrafter(TextDrafter):
         for g in np.flatnonzero((known > 0) & (handles == NOBODY)).tolist():
             prompt_len, tenant, name = self._admitted.get(int(seats[g]), (0, "", ""))
             if known[g] < prompt_len or not name:
-                known[g] = 0  # a prompt still being read, or nobody's slot
+                known[g] = 0  # a prompt still being read, or an empty slot
             else:
                 handles[g] = self._handles[seats[g]] = self.cache.start(name, text[rows[g], :prompt_len], tenant)
                 self._requests[int(seats[g])] = name
@@ -150,7 +150,7 @@ def _cache(config: SpeculativeConfig) -> SuffixCache:
 
 
 def _save(cache: SuffixCache, path: str) -> None:
-    """Leave the cache for the next engine; there is nobody to raise an error to any more."""
+    """Leave the cache for the next engine; errors are logged, since no caller is left."""
     if not cache.cached:
         return  # an engine that never ran must not hide what the next one would start from
     try:

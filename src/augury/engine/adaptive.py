@@ -21,7 +21,7 @@ LEVEL_SHARE = 0.1  # of a plain pass: what a level of a drafter with weights tak
 
 
 def adaptive_budget(spec: SpeculativeConfig, slots: int, runner: Runner, kept: Path | None = None) -> GoodputBudget:
-    """Measure what passes cost here unless that is `kept`, and let the drafter rest while nobody drafts."""
+    """Measure what passes cost here unless that is `kept`, and let the drafter rest while no request drafts."""
     drafter, nodes = runner.drafter, spec.max_nodes
     assert drafter is not None
 

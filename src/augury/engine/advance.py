@@ -9,36 +9,36 @@ from torch import Tensor
 
 from augury.engine.judge import Judge
 from augury.engine.masks import GroupMasks
-from augury.engine.rows import Layout, Segments, StepShape, lay_out
+from augury.engine.rows import PassLayout, Segments, StepShape, lay_out
 from augury.engine.settle import DraftLimits, Settled, settle
 from augury.engine.state import SlotState
 from augury.kernels.faces import face
-from augury.model.target import Scores, Target
+from augury.model.target import Target, TargetOutput
 from augury.verify.sampling import Outcome
 from augury.verify.tree import Draft
 
 
 class StepOutput(NamedTuple):
-    """What a pass leaves behind."""
+    """The results of a pass."""
 
-    layout: Layout
-    scores: Scores
+    layout: PassLayout
+    scores: TargetOutput
     settled: Settled
     report: Tensor  # int64 [G, ...]: what the host reads of the pass; see report.py
     draft: Draft | None = None  # the next drafts, where the drafter is part of the pass
 
     @property
     def outcome(self) -> Outcome:
-        """What became of the drafts."""
+        """Accepted drafts and emitted tokens."""
         return self.settled.outcome
 
 
-class Scored(NamedTuple):
+class ScoredPass(NamedTuple):
     """A pass whose drafts are not judged yet."""
 
     seg: Segments
-    layout: Layout
-    scores: Scores
+    layout: PassLayout
+    scores: TargetOutput
 
 
 def score(
@@ -50,19 +50,19 @@ def score(
     count: int,
     block_size: int,
     masks: GroupMasks | None = None,
-) -> Scored:
+) -> ScoredPass:
     """Gather inputs from the state and run the target."""
     layout = lay_out(state, seg.table, shape, count, block_size)
     if masks is not None:
         layout.draws.masks = masks.place(layout.first, shape.logits_rows)
-    return Scored(seg, layout, target.forward(layout.rows, features))
+    return ScoredPass(seg, layout, target.forward(layout.rows, features))
 
 
 def decide(
     target: Target,
     state: SlotState,
     judge: Judge,
-    scored: Scored,
+    scored: ScoredPass,
     branching: bool,
     block_size: int,
     limits: DraftLimits,
@@ -76,7 +76,7 @@ def decide(
 
 
 def _move_path(
-    target: Target, state: SlotState, seg: Segments, layout: Layout, outcome: Outcome, block_size: int
+    target: Target, state: SlotState, seg: Segments, layout: PassLayout, outcome: Outcome, block_size: int
 ) -> None:
     """Bring the accepted path's cache rows into line after the known ones; other branches are overwritten later."""
     if target.cache.states is not None:

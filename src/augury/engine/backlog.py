@@ -1,4 +1,4 @@
-"""What a drafter has not read while nobody drafts, so that a pause costs nothing and loses nothing.
+"""What a drafter has not read while no request drafts, so that a pause costs nothing and loses nothing.
 
 A drafter with weights reads every new token to keep its cache whole. While no request may draft, its passes are left
 out and the target's features of their rows are put aside; they are handed over in one piece before it drafts again, or
@@ -26,7 +26,7 @@ class Unread:
         self.pieces: list[tuple[Tensor, ...]] = []
 
     def add(self, rows: tuple[Tensor, ...], count: int) -> None:
-        """Put rows aside."""
+        """Keep rows to be read later."""
         self.pieces.append(rows)
         self.count += count
 

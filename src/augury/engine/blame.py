@@ -25,9 +25,9 @@ Culprits = dict[Request, Exception]
 
 
 def recover(engine: Engine, scheduled: list[ScheduledRequest], error: Exception) -> list[Update]:
-    """Run a failed pass again in parts, end whoever fails alone, and give the others what is theirs.
+    """Run a failed pass again in parts, end the requests that fail alone, and give the others their results.
 
-    Raises `error` where nobody gets through: then it is not one request's.
+    Raises `error` if every request fails: then no single request is the cause.
     """
     admitted, engine.scheduler.seated = set(engine.scheduler.seated), []
     culprits: Culprits = {}

@@ -10,7 +10,7 @@ from augury.engine.step_input import StepInput
 
 
 def blank(runner: Runner, shape: StepShape) -> StepInput:
-    """A pass of nothing but padding."""
+    """A pass of padding rows only."""
     table = torch.zeros(8, shape.groups, dtype=torch.int64)
     table[0] = runner.state.padding_slot
     return StepInput(table, shape, shape.logits_rows, shape.groups)

@@ -1,7 +1,8 @@
 """KV blocks: who owns which, which still hold something worth finding again.
 
 A block is in use (reference count above zero) or free. A free block may still hold a published prefix; it is given away
-only when no emptier one is left, oldest first. Block 0 is the null block: padding rows write there and nobody owns it.
+only when no emptier one is left, oldest first. Block 0 is the null block: padding rows write there and no request owns
+it.
 """
 
 from __future__ import annotations

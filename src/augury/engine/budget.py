@@ -26,12 +26,12 @@ class Budget(Protocol):
         ...
 
     def learn(self, step: Step) -> None:
-        """Hear what a pass took."""
+        """Take in the time of a pass."""
         ...
 
 
 class FixedBudget:
-    """The same number, whoever runs."""
+    """The same number for every request."""
 
     sampling = False
 
@@ -39,17 +39,17 @@ class FixedBudget:
         self.nodes = nodes
 
     def seat(self, request: Request) -> None:
-        """Nothing depends on it."""
+        """Not used by a fixed budget."""
 
     def allow(self, requests: list[Request], rows: int) -> list[int]:
-        """Always the same."""
+        """The same number of tokens every step."""
         return [self.nodes] * len(requests)
 
     def see(self, request: Request, depth: int, accepted: int) -> None:
-        """Nothing depends on it."""
+        """Not used by a fixed budget."""
 
     def learn(self, step: Step) -> None:
-        """Nothing depends on it."""
+        """Not used by a fixed budget."""
 
 
 class ScheduledBudget(FixedBudget):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from copy import copy
 from dataclasses import replace
 from functools import partial
@@ -47,7 +46,6 @@ from augury.observe.collection import set_aside, uncollected
 from augury.observe.stats import EngineStats
 from augury.parallel.ranks import Ranks
 
-logger = logging.getLogger("augury")
 GRAPH_BYTES = 2 << 30
 IMPLEMENTATIONS = {"vllm": "dense", "transformers": "adapter"}  # vLLM's words for model_impl
 DTYPES = {"half": "float16", "float": "float32"}
@@ -83,7 +81,7 @@ def build_engine(
 
 
 class Built(NamedTuple):
-    """What an engine is made of."""
+    """The parts of an engine."""
 
     runner: Runner
     scheduler: Scheduler

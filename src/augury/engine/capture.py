@@ -13,14 +13,14 @@ from typing import Any, NamedTuple
 
 import torch
 
-from augury.engine.advance import Scored, StepOutput
+from augury.engine.advance import ScoredPass, StepOutput
 from augury.engine.rows import StepShape
 
 logger = logging.getLogger("augury")
 
 
 class Recording(NamedTuple):
-    """A pass of one shape."""
+    """The captured graphs of one shape."""
 
     score: torch.cuda.CUDAGraph
     decide: torch.cuda.CUDAGraph
@@ -33,7 +33,7 @@ class Captured:
     never move."""
 
     def __init__(
-        self, score: Callable[[Any], Scored], decide: Callable[[Any, Scored], StepOutput], padding_slot: int
+        self, score: Callable[[Any], ScoredPass], decide: Callable[[Any, ScoredPass], StepOutput], padding_slot: int
     ) -> None:
         self._score, self._decide, self._padding_slot = score, decide, padding_slot
         self._recordings: dict[StepShape, Recording] = {}
@@ -44,7 +44,7 @@ class Captured:
 
     @property
     def graphs(self) -> int:
-        """How many there are."""
+        """Number of captured graphs."""
         return len(self._recordings)
 
     def record(self, step_input: Any, version: int) -> None:

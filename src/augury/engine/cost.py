@@ -35,7 +35,7 @@ class RowCost:
         return float(pass_seconds(float(rows), self.sizes, self.seconds))
 
     def learn(self, rows: int, seconds: float) -> None:
-        """Hear what a pass took."""
+        """Take in the time of a pass."""
         if seconds > 0:
             learn_pass(rows, seconds, self.sizes, self.seconds, BOUND, TOGETHER, ALONE)
 
@@ -56,7 +56,7 @@ class DraftCost:
         return found
 
     def learn(self, depth: int, requests: int, seconds: float) -> None:
-        """Hear what a call took."""
+        """Take in the time of a call."""
         x = np.array([1.0, depth, depth * requests])
         refit(self._squares, self._products, self._fit, x, seconds, FORGET, RIDGE)
 

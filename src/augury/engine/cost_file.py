@@ -34,10 +34,19 @@ def cost_file(config: EngineConfig, directory: Path, device: torch.device) -> Pa
     on_gpu = device.type == "cuda"
     machine = torch.cuda.get_device_name(device) if on_gpu else f"{processor()} {os.cpu_count()}"
     told = (
-        __version__, machine, torch.get_num_threads(), model, str(config.dtype), config.cpu_arithmetic, config.exact,
-        config.enforce_eager, config.tensor_parallel_size, config.load_format, config.quantization,
+        __version__,
+        machine,
+        torch.get_num_threads(),
+        model,
+        str(config.dtype),
+        config.cpu_arithmetic,
+        config.exact,
+        config.enforce_eager,
+        config.tensor_parallel_size,
+        config.load_format,
+        config.quantization,
         config.kv_cache_dtype,
-    )  # fmt: skip
+    )
     digest = hashlib.sha256(repr(told).encode()).hexdigest()
     return cache_dir() / "costs" / f"{digest[:24]}.json"
 

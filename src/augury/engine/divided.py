@@ -1,4 +1,4 @@
-"""An engine of several ranks, from the side of who asks for it."""
+"""An engine of several ranks, as its caller sees it."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ def _ids() -> np.ndarray:
 
 
 @dataclass(frozen=True, slots=True)
-class Edits:
+class LogitEdits:
     """The tokens that are allowed, those with a bias, and the words that are barred."""
 
     allowed: np.ndarray | None = None  # int64, sorted, each once
@@ -25,7 +25,7 @@ class Edits:
     words: np.ndarray = field(default_factory=lambda: np.zeros((0, 0), np.int64))  # a line a word, right-aligned
 
     @classmethod
-    def of(cls, params: SamplingParams, words: list[list[int]]) -> Edits:
+    def of(cls, params: SamplingParams, words: list[list[int]]) -> LogitEdits:
         """From sampling parameters, and their bad words as tokens."""
         allowed = None if params.allowed_token_ids is None else np.unique(np.array(params.allowed_token_ids, np.int64))
         given = params.logit_bias or {}
@@ -38,4 +38,4 @@ class Edits:
         )
 
 
-NOTHING = Edits()
+NOTHING = LogitEdits()

@@ -55,7 +55,7 @@ class Engine:
 
     @property
     def target(self) -> Target:
-        """The model."""
+        """The target model."""
         return self.runner.target
 
     @property
@@ -65,7 +65,7 @@ class Engine:
 
     @property
     def drafter(self) -> Drafter | None:
-        """Who guesses."""
+        """The drafter of this engine, or None."""
         return self.runner.drafter
 
     @property
@@ -97,7 +97,7 @@ class Engine:
 
     @property
     def _must_land(self) -> bool:
-        """Whether a pass must land before the next is launched: `depth` is reached, or somebody needs the host."""
+        """Whether a pass must land before the next is launched: `depth` is reached, or a request needs the host."""
         if not self.flights or len(self.flights) > self.depth:
             return bool(self.flights)
         if self.saver is not None or any(self.runner.waits_for(flight) for flight in self.flights):

@@ -16,8 +16,8 @@ from augury.engine.step_input import unpacked
 from augury.parallel.ranks import Ranks
 
 
-class Follower:
-    """Runs what rank 0 runs."""
+class RankFollower:
+    """Runs the same passes as rank 0, on another rank."""
 
     def __init__(self, runner: Runner, ranks: Ranks) -> None:
         self.runner, self.ranks = runner, ranks
@@ -25,7 +25,7 @@ class Follower:
 
     @torch.inference_mode()
     def run(self) -> None:
-        """Until rank 0 closes the engine."""
+        """Follow rank 0 until it closes the engine."""
         while True:
             for order, *what in self.ranks.hear():
                 if order == CLOSE:
@@ -37,17 +37,17 @@ class Follower:
         seat(self.state, record)
 
     def do_admit(self, slot: int, prompt_len: int, cached: int, tenant: str, request: str) -> None:
-        """The drafter hears of it."""
+        """Tell the drafter of a new request."""
         self.runner.forget(slot)
         if self.drafter is not None:
             self.drafter.admit(slot, prompt_len, cached, tenant, request)
 
     def do_blocks(self, fresh: list[list[int]]) -> None:
-        """Blocks were given to slots."""
+        """Write new blocks into the block tables."""
         self.state.write_blocks(fresh)
 
     def do_run(self, *packed: Any) -> None:
-        """A pass."""
+        """Run a pass."""
         with self.ranks.together():
             self.runner.run(unpacked(packed, self.runner.target.device))
 
@@ -57,7 +57,7 @@ class Follower:
             self.runner.advance(unpacked(packed, self.runner.target.device))
 
     def do_record(self, *packed: Any) -> None:
-        """A graph is captured."""
+        """Capture a graph."""
         assert self.runner.captured is not None
         with self.ranks.together():
             self.runner.captured.record(unpacked(packed, self.runner.target.device), self.state.version)
@@ -75,18 +75,18 @@ class Follower:
         rewrite(self.state, slot, kept, tokens, parents, None if bits is None else np.array(bits, np.int32))
 
     def do_discard(self, slot: int, length: int) -> None:
-        """A draft gives way to another."""
+        """Discard a draft."""
         if self.drafter is not None:
             self.drafter.discard(slot, length)
 
     def do_leave(self, slot: int, length: int) -> None:
-        """A request leaves its slot."""
+        """Free a request's slot."""
         with self.ranks.together():
             self.runner.leave(slot, length)
         if self.drafter is not None:
             self.drafter.reset(slot)
 
     def do_rest(self) -> None:
-        """The drafter may rest while nobody drafts."""
+        """The drafter may rest while no request drafts."""
         if self.drafter is not None:
             self.runner.backlog = Backlog(self.state.padding_slot)

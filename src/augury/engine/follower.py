@@ -17,7 +17,7 @@ import torch.distributed as dist
 from augury.config.engine import EngineConfig
 from augury.config.facts import read_facts
 from augury.engine.build import build_runner
-from augury.engine.follow import Follower
+from augury.engine.follow import RankFollower
 from augury.engine.team import BUILD, END, device_of
 from augury.parallel.errors import RanksLost
 from augury.parallel.ranks import Ranks
@@ -35,7 +35,7 @@ def serve(ranks: Ranks) -> None:
             config = EngineConfig.parse(**arguments)
             config.check_speculation(read_facts(directory))
             runner = build_runner(config, Path(directory), None, ranks).runner
-        Follower(runner, ranks).run()
+        RankFollower(runner, ranks).run()
 
 
 def launched(config: EngineConfig) -> None:

@@ -1,8 +1,8 @@
 """How much to draft, decided every step for every request: what makes the most tokens a second on this machine.
 
 A request's next row is worth the chance that its draft gets that far; a pass costs what its rows cost. Rows are given
-out where they are worth most until another would lower the tokens a second of the whole pass. Nobody need draft: then
-a pass is plain decoding, and the drafter rests. Whoever does not draft is asked for a short draft now and then, less
+out where they are worth most until another would lower the tokens a second of the whole pass. Where no draft pays,
+a pass is plain decoding, and the drafter rests. A request without drafts is given a short one now and then, less
 and less often while that changes nothing, so that a change of text is noticed.
 """
 
@@ -15,7 +15,7 @@ import numpy as np
 
 from augury.engine.cost import DraftCost, Floats, RowCost
 from augury.engine.odds import Odds
-from augury.engine.paired import Paired, Speedup
+from augury.engine.paired import Paired, PairedSpeedup
 from augury.engine.request import Request
 from augury.kernels.budget_numba import longest_without, share_rows
 from augury.observe.steps import Step
@@ -29,14 +29,14 @@ PAUSE = 1024  # steps without drafts at a load where they were measured to lose
 
 
 class Costs(NamedTuple):
-    """What passes take here."""
+    """Measured costs of passes."""
 
     target: RowCost
     drafter: DraftCost
 
 
 class GoodputBudget:
-    """Rows where they pay most."""
+    """Gives rows to the requests where they pay most."""
 
     def __init__(self, nodes: int, slots: int, costs: Costs, branching: bool = False, slice_every: int = 64) -> None:
         self.nodes = nodes
@@ -100,7 +100,7 @@ class GoodputBudget:
         return share_out(reach, rows, self.costs)
 
     def _all_or_none(self, reach: Floats, rows: int) -> np.ndarray:
-        """Trees are grown whole: everyone's pay together, or nobody's."""
+        """Trees are grown whole: for all requests that pay together, or for none."""
         requests = len(reach)
         without = requests / self.costs.target.of(rows)
         drafting = float(self.costs.drafter(np.array([self.nodes]), requests)[0])
@@ -109,7 +109,7 @@ class GoodputBudget:
         return np.full(requests, self.nodes if pays else 0)
 
     def _with_probe(self, given: np.ndarray, slots: np.ndarray, rows: int, most: np.ndarray) -> np.ndarray:
-        """Ask whoever has been without drafts for longest, if that is long enough and can be afforded."""
+        """Probe the request that has gone longest without drafts, if that is long enough and can be afforded."""
         self._credit = min(self._credit + PROBES_MAY_COST, 1.0)
         who = longest_without(given, most, slots, self._quiet, self._patience, SOON)
         if who < 0:
@@ -123,12 +123,12 @@ class GoodputBudget:
         return given
 
     def _price(self, rows: int, nodes: int, requests: int, wakes: bool) -> float:
-        """What a probe adds to a pass, in passes; where nobody else drafts, the drafter's part too."""
+        """What a probe adds to a pass, in passes; if no other request drafts, the drafter's part too."""
         before, after = self.costs.target.of(rows), self.costs.target.of(rows + nodes)
         drafting = float(self.costs.drafter(np.array([float(nodes)]), requests)[0]) if wakes else 0.0
         return (after - before + drafting) / before
 
-    def _pause_where_it_loses(self, requests: int, found: Speedup) -> None:
+    def _pause_where_it_loses(self, requests: int, found: PairedSpeedup) -> None:
         if found.high < 1:
             self._paused[requests] = self._steps + PAUSE
             self.paired.forget(requests)

@@ -18,8 +18,8 @@ import numpy as np
 
 from augury.config.errors import ConfigError
 from augury.config.sampling import SamplingParams
-from augury.engine.grammar_jobs import Process, Ticket
-from augury.engine.grammar_limits import Limits
+from augury.engine.grammar_jobs import GrammarChild, Ticket
+from augury.engine.grammar_limits import GrammarLimits
 from augury.engine.grammar_match import WORD_BITS
 from augury.engine.grammar_pool import Pool
 from augury.engine.grammar_source import source_of
@@ -30,7 +30,7 @@ CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os
 
 
 class Ahead(NamedTuple):
-    """What a step asks of a grammar: to read tokens, and to look at a draft after them."""
+    """What a step needs of a grammar: to read tokens, and to look at a draft after them."""
 
     grammar: Grammar
     read: Sequence[int]
@@ -38,18 +38,18 @@ class Ahead(NamedTuple):
     parents: Sequence[int] = ()
 
 
-class Matcher:
-    """A place in a grammar's process."""
+class GrammarMatcher:
+    """The state of one request in a grammar's process."""
 
-    def __init__(self, pool: Pool, process: Process, place: int, bare: bool) -> None:
+    def __init__(self, pool: Pool, process: GrammarChild, place: int, bare: bool) -> None:
         self.pool, self.process, self.place, self.bare = pool, process, place, bare
 
     def __del__(self) -> None:
         self.process.drop(self.place)
 
-    def fork(self, bare: bool) -> Matcher:
-        """The same place for another."""
-        return Matcher(self.pool, self.process, self.process.copy(self.place, bare), bare)
+    def fork(self, bare: bool) -> GrammarMatcher:
+        """A copy of the state for another request."""
+        return GrammarMatcher(self.pool, self.process, self.process.copy(self.place, bare), bare)
 
     def consume_token(self, token: int) -> None:
         """Read a token, behind the back of the request."""
@@ -60,7 +60,7 @@ class Matcher:
 class Grammar:
     """One request's place in its grammar, and the masks of the next pass."""
 
-    def __init__(self, matcher: Matcher, masks: np.ndarray) -> None:
+    def __init__(self, matcher: GrammarMatcher, masks: np.ndarray) -> None:
         self._matcher = matcher
         self.masks = masks  # int32 [1 + nodes, W]: after the text, after each pending node
         self.error: str | None = None  # why the grammar can go no further, in one line
@@ -88,7 +88,7 @@ class Grammar:
         return kept
 
     def take(self, asked: Ahead, ended: int | None, error: str | None, kept: list[int], masks: np.ndarray) -> None:
-        """Note what its process has said."""
+        """Take the answer of the grammar's process."""
         self.error = self.error or error
         self._foreseen = [i == ended for i in range(len(asked.read))]
         if asked.tokens is not None:
@@ -96,13 +96,13 @@ class Grammar:
             self.masks = masks if len(masks) else self.masks
 
     def fail(self, asked: Ahead, why: str) -> None:
-        """Its process has ended."""
+        """Mark it failed: its process has ended."""
         self.take(asked, 0, why, [], self.masks[:0])
 
 
 def advance(asked: Iterable[Ahead]) -> None:
     """Ask every grammar of a step at once: their processes work side by side."""
-    groups: dict[Process, list[Ahead]] = {}
+    groups: dict[GrammarChild, list[Ahead]] = {}
     for one in asked:
         groups.setdefault(one.grammar._matcher.process, []).append(one)
     for process, group in groups.items():
@@ -124,7 +124,7 @@ def advance(asked: Iterable[Ahead]) -> None:
                 one.grammar.fail(one, process.error)
 
 
-def _receive(process: Process, group: list[Ahead]) -> None:
+def _receive(process: GrammarChild, group: list[Ahead]) -> None:
     message, body = process.link.receive()
     process.measure(message["bytes"])
     words, begin = np.frombuffer(body, dtype=np.int32).reshape(-1, group[0].grammar.masks.shape[1]), 0
@@ -134,18 +134,18 @@ def _receive(process: Process, group: list[Ahead]) -> None:
         begin += size
 
 
-def _lose(process: Process, group: list[Ahead]) -> None:
+def _lose(process: GrammarChild, group: list[Ahead]) -> None:
     process.error = group[0].grammar._matcher.pool.lost(process)
 
 
 class Grammars:
     """Compiles what requests ask for, for one vocabulary; a source seen before is not compiled again."""
 
-    def __init__(self, tokenizer: Tokenizer, vocab: int, limits: Limits | None = None) -> None:
+    def __init__(self, tokenizer: Tokenizer, vocab: int, limits: GrammarLimits | None = None) -> None:
         _check(tokenizer)
         self._width = -(-vocab // WORD_BITS)
         given = {"n_vocab": max(vocab, len(tokenizer)), "ends": _ends(tokenizer), "width": self._width}
-        self.pool = Pool(lambda: {**given, "tokenizer": _text(tokenizer)}, limits or Limits())
+        self.pool = Pool(lambda: {**given, "tokenizer": _text(tokenizer)}, limits or GrammarLimits())
         self._lock = threading.RLock()
 
     def ask(self, params: SamplingParams, client: str = "") -> Ticket:
@@ -153,10 +153,10 @@ class Grammars:
         assert params.structured_outputs is not None
         return self.pool.ask(source_of(params.structured_outputs), client)
 
-    def begin(self, params: SamplingParams, process: Process) -> Grammar:
+    def begin(self, params: SamplingParams, process: GrammarChild) -> Grammar:
         """A request's grammar at its beginning."""
         # Who ignores the end of text reads on for as long as the grammar has more to say.
-        matcher = Matcher(self.pool, process, process.copy(0, params.ignore_eos), params.ignore_eos)
+        matcher = GrammarMatcher(self.pool, process, process.copy(0, params.ignore_eos), params.ignore_eos)
         grammar = Grammar(matcher, np.frombuffer(process.mask, dtype=np.int32)[None])
         if params.ignore_eos:
             grammar.look_ahead([], [])

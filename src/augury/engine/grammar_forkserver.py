@@ -17,7 +17,7 @@ import sys
 from contextlib import suppress
 from typing import Any
 
-from augury.engine.grammar_limits import Limits
+from augury.engine.grammar_limits import GrammarLimits
 from augury.engine.grammar_process import serve
 from augury.engine.grammar_vocabulary import read_vocabulary
 from augury.engine.grammar_wire import ENDED, FAILED, FORK, READY, RECORD, Link
@@ -26,7 +26,7 @@ PR_SET_PDEATHSIG = 1
 
 
 class ForkServer:
-    """Forks, kills and buries on demand."""
+    """Forks, kills and reaps processes on demand."""
 
     def __init__(self, control: socket.socket, *given: Any) -> None:
         self._control, self._given = control, given  # to every child
@@ -67,7 +67,7 @@ class ForkServer:
         self._numbers[process] = number
 
     def _live(self, descriptor: int) -> None:
-        """A child's whole life."""
+        """Run a child process to its end."""
         code = 1
         try:
             signal.set_wakeup_fd(-1)
@@ -81,7 +81,7 @@ class ForkServer:
             os._exit(code)
 
     def _bury(self) -> None:
-        """Tell how children have ended."""
+        """Report the exit states of ended children."""
         for process in list(self._numbers):
             done, status = os.waitpid(process, os.WNOHANG)
             if done:
@@ -105,7 +105,7 @@ def main(descriptor: int, vocabulary: int) -> int:
         words = " ".join(str(error).split())[:500].encode()
         control.sendall(RECORD.pack(FAILED, 0, len(words)) + words)
         return 1
-    rest = given["width"], Limits(*given["limits"])
+    rest = given["width"], GrammarLimits(*given["limits"])
     del given
     gc.freeze()  # what is never collected is never written to, and stays shared with the children
     with suppress(ConnectionError):

@@ -8,7 +8,7 @@ from copy import copy
 from dataclasses import dataclass, field
 from typing import Any
 
-from augury.engine.grammar_source import Source
+from augury.engine.grammar_source import GrammarSource
 from augury.engine.grammar_wire import Link
 
 OWN_BYTES = 2 << 20  # of a process beyond what its grammar needs
@@ -18,10 +18,10 @@ class Busy(Exception):
     """No fault of the request: it may be asked again in a moment."""
 
 
-class Process:
+class GrammarChild:
     """The engine's handle on one grammar's process."""
 
-    def __init__(self, source: Source, number: int, link: Link) -> None:
+    def __init__(self, source: GrammarSource, number: int, link: Link) -> None:
         self.source, self.number, self.link = source, number, link
         self.bytes, self.mask, self.places = OWN_BYTES, b"", itertools.count(1)
         self.error: str | None = None
@@ -38,7 +38,7 @@ class Process:
         return new
 
     def drop(self, place: int) -> None:
-        """Nobody is there any more."""
+        """The process has gone."""
         self.live -= 1
         self._dropped.append(place)
 
@@ -57,16 +57,16 @@ class Process:
 class Ticket:
     """One request's turn: in the end a process or an error."""
 
-    result: Process | Exception | None = None
+    result: GrammarChild | Exception | None = None
 
     @property
     def done(self) -> bool:
-        """Whether there is an end."""
+        """Whether the compilation has ended."""
         return self.result is not None
 
-    def process(self) -> Process:
+    def process(self) -> GrammarChild:
         """What it was waiting for, or the error."""
-        if isinstance(self.result, Process):
+        if isinstance(self.result, GrammarChild):
             return self.result
         assert self.result is not None
         raise copy(self.result)  # raised itself, it would keep the frames of all who wait for the same source
@@ -76,16 +76,16 @@ class Ticket:
 class GrammarJob:
     """A source on its way to its process, and those who wait for it."""
 
-    source: Source
+    source: GrammarSource
     key: str
     client: str
     tickets: list[Ticket]
     queued: float = field(default_factory=time.monotonic)
     begun: float = 0.0
     tries: int = 0
-    process: Process | None = None
+    process: GrammarChild | None = None
 
-    def end(self, result: Process | Exception) -> None:
-        """Tell everyone."""
+    def end(self, result: GrammarChild | Exception) -> None:
+        """Pass the result to every waiting request."""
         for ticket in self.tickets:
             ticket.result = result

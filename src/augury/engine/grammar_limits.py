@@ -10,7 +10,7 @@ MESSAGE = 500  # characters of the library's own words
 KINDS = {signal.SIGPROF: "time", signal.SIGSEGV: "stack", signal.SIGBUS: "stack", signal.SIGABRT: "memory"}
 
 
-class Limits(NamedTuple):
+class GrammarLimits(NamedTuple):
     """Of one grammar; seconds are of processor time, so that a busy machine refuses nothing that an idle one takes."""
 
     compile_seconds: float = 5.0  # before its first mask
@@ -23,7 +23,7 @@ class Limits(NamedTuple):
     memory_bytes: int = 512 << 20
 
     def share(self, processes: int, cores: int) -> float:
-        """What each may be behind by in a step that asks so many: together they hold it up no longer than one."""
+        """How late each grammar may be in a step with so many: together they delay it no longer than one."""
         return max(self.burst_seconds / 10, min(self.burst_seconds, self.burst_seconds * cores / processes))
 
     def broken(self, status: int | None, compiling: bool) -> str | None:
@@ -44,6 +44,6 @@ class Limits(NamedTuple):
 
 
 def outcome(status: int | None) -> str:
-    """The same as a metric's label."""
+    """How a process ended, as a metric's label."""
     number = (status or 0) & 0x7F
     return next((kind for known, kind in KINDS.items() if known == number), "crash")

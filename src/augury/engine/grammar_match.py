@@ -1,6 +1,6 @@
 """Places in one grammar: which tokens it allows after a text and after every node of a draft.
 
-Runs in the grammar's own process, where llguidance may take too long or fail and nobody else notices.
+Runs in the grammar's own process, where llguidance may take too long or fail without harm to other requests.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ WORD_BITS = 32
 ROOT = -1
 
 
-class Place:
+class GrammarState:
     """One request's place in the grammar."""
 
     def __init__(self, matcher: Any, width: int, barred: np.ndarray | None) -> None:
         self._matcher, self._width, self._barred = matcher, width, barred
 
-    def fork(self, barred: np.ndarray | None) -> Place:
+    def fork(self, barred: np.ndarray | None) -> GrammarState:
         """The same place for another; `barred` are words of tokens that it wants only as a last choice."""
-        return Place(self._matcher.deep_copy(), self._width, barred)
+        return GrammarState(self._matcher.deep_copy(), self._width, barred)
 
     @property
     def error(self) -> str | None:

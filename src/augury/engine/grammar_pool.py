@@ -11,11 +11,11 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from augury.config.errors import ConfigError
-from augury.engine.grammar_jobs import Busy, GrammarJob, Process, Ticket
-from augury.engine.grammar_limits import Limits, outcome
+from augury.engine.grammar_jobs import Busy, GrammarChild, GrammarJob, Ticket
+from augury.engine.grammar_limits import GrammarLimits, outcome
 from augury.engine.grammar_queue import FairQueue
-from augury.engine.grammar_server import Server
-from augury.engine.grammar_source import Source
+from augury.engine.grammar_server import ForkServerClient
+from augury.engine.grammar_source import GrammarSource
 from augury.engine.grammar_wire import Gone
 from augury.observe.stats import GRAMMAR_OUTCOMES
 
@@ -25,7 +25,7 @@ WAIT_SECONDS = 20.0  # that one may wait
 WALL_SECONDS = 60.0  # that one may take on a busy machine; its processor time has its own, shorter limit
 PROMISE_SECONDS = 5.0  # that a compiled grammar waits for those who asked for it
 TRIES = 3  # for a compilation that the system ended, or a fork server that did
-KEPT_BYTES = 64 << 20  # of compiled grammars that nobody uses at the moment
+KEPT_BYTES = 64 << 20  # of compiled grammars not in use
 LIVE_BYTES = 1 << 30  # of all of them
 LIVE = 256  # processes
 REFUSALS, REFUSED_SECONDS = 256, 30.0  # remembered, and for how long
@@ -41,23 +41,23 @@ class Refusal(NamedTuple):
 class Pool:
     """Compiles sources, keeps what was compiled within bytes, and lets clients take turns."""
 
-    def __init__(self, vocabulary: Callable[[], dict[str, Any]], limits: Limits) -> None:
+    def __init__(self, vocabulary: Callable[[], dict[str, Any]], limits: GrammarLimits) -> None:
         self.counts = dict.fromkeys(GRAMMAR_OUTCOMES, 0)
         self._vocabulary, self.limits = vocabulary, limits
-        self._servers: list[Server] = []  # one, once it has been needed
+        self._servers: list[ForkServerClient] = []  # one, once it has been needed
         self._launch: threading.Thread | None = None
-        self._launched: list[Server | Exception] = []
+        self._launched: list[ForkServerClient | Exception] = []
         self._unstarted = 0
         self._queue: FairQueue[GrammarJob] = FairQueue(QUEUED)
         self._jobs: dict[str, GrammarJob] = {}  # queued or under way, by key
         self._compiling: list[GrammarJob] = []
-        self._ready: OrderedDict[str, Process] = OrderedDict()  # the least recently used first
+        self._ready: OrderedDict[str, GrammarChild] = OrderedDict()  # the least recently used first
         self._refused: OrderedDict[str, Refusal] = OrderedDict()
         weakref.finalize(self, _close, self._servers)
 
     # --- asking ------------------------------------------------------------------------------------------------------
 
-    def ask(self, source: Source, client: str = "") -> Ticket:
+    def ask(self, source: GrammarSource, client: str = "") -> Ticket:
         """Have a source compiled for a client; `poll` brings it on."""
         key, ticket = source.key, Ticket()
         if (process := self._kept(key)) is not None:
@@ -74,12 +74,12 @@ class Pool:
         return ticket
 
     def forget(self, ticket: Ticket) -> None:
-        """Nobody waits for this any more; what nobody waits for is not begun."""
+        """The request no longer waits; a grammar without waiting requests is not compiled."""
         for job in self._queue.take(lambda job: job.tickets == [ticket]):
             del self._jobs[job.key]
 
-    def wait(self, ticket: Ticket) -> Process:
-        """Stay until a ticket has its end."""
+    def wait(self, ticket: Ticket) -> GrammarChild:
+        """Wait until a compilation has ended."""
         while not ticket.done:
             self.poll(0.1)
         return ticket.process()
@@ -119,14 +119,14 @@ class Pool:
             self._launch.start()
         elif self._launched:
             self._launch, made = None, self._launched.pop()
-            if isinstance(made, Server):
+            if isinstance(made, ForkServerClient):
                 self._servers.append(made)
             else:
                 self._end_all(made)
 
     def _launching(self) -> None:
         try:
-            self._launched.append(Server({**self._vocabulary(), "limits": self.limits}))
+            self._launched.append(ForkServerClient({**self._vocabulary(), "limits": self.limits}))
         except Exception as error:
             self._launched.append(error)
 
@@ -172,7 +172,7 @@ class Pool:
     def _sent(self, job: GrammarJob) -> bool:
         """Give a job a process; false if there is no fork server any more."""
         try:
-            job.process = Process(job.source, *self._servers[0].fork())
+            job.process = GrammarChild(job.source, *self._servers[0].fork())
         except Gone:
             self._queue.push_front(job.client, job)
             return False
@@ -236,19 +236,19 @@ class Pool:
         self._end(job, error, kind)
 
     def _late(self) -> None:
-        """Those who waited too long for their turn are told to come again."""
+        """Requests that waited too long for their turn are refused; clients may try again."""
         oldest = time.monotonic() - WAIT_SECONDS
         for job in self._queue.take(lambda job: job.queued < oldest):
             self._end(job, Busy("others' grammars are being compiled; try again in a moment."), "busy")
 
-    def _end(self, job: GrammarJob, result: Process | Exception, kind: str) -> None:
+    def _end(self, job: GrammarJob, result: GrammarChild | Exception, kind: str) -> None:
         self.counts[kind] += 1
         del self._jobs[job.key]
         job.end(result)
 
     # --- keeping -----------------------------------------------------------------------------------------------------
 
-    def _kept(self, key: str) -> Process | None:
+    def _kept(self, key: str) -> GrammarChild | None:
         """The process of a source that was compiled before, if it still lives."""
         process = self._ready.get(key)
         if process is None:
@@ -269,7 +269,7 @@ class Pool:
         return len(self._ready) < LIVE and self.bytes <= LIVE_BYTES
 
     def _evict(self, one: bool = False) -> None:
-        """End the processes that were idle for longest, as far as the limit asks; `one` at least, if there is one."""
+        """End the processes that were idle for longest, down to the limit; `one` at least, if there is one."""
         now = time.monotonic()
         idle = [key for key, process in self._ready.items() if process.live == 0 and process.promised < now]
         held = sum(self._ready[key].bytes for key in idle)
@@ -281,7 +281,7 @@ class Pool:
             held -= process.bytes
             process.link.close()
 
-    def lost(self, process: Process) -> str:
+    def lost(self, process: GrammarChild) -> str:
         """A process has ended while requests used it: why."""
         self._ready.pop(process.source.key, None)
         process.link.close()
@@ -292,6 +292,6 @@ class Pool:
         return self.limits.broken(status, compiling=False) or "the process that held it was ended; ask again."
 
 
-def _close(servers: list[Server]) -> None:
+def _close(servers: list[ForkServerClient]) -> None:
     while servers:
         servers.pop().close()

@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from augury.engine.grammar_limits import MESSAGE, Limits
-from augury.engine.grammar_match import Place, end_words
-from augury.engine.grammar_source import Source, readable
-from augury.engine.grammar_vocabulary import Vocabulary
+from augury.engine.grammar_limits import MESSAGE, GrammarLimits
+from augury.engine.grammar_match import GrammarState, end_words
+from augury.engine.grammar_source import GrammarSource, readable
+from augury.engine.grammar_vocabulary import GrammarVocabulary
 from augury.engine.grammar_wire import Gone, Link
 
 MEASURED_EVERY = 64  # steps: asking the system takes longer than many a mask
@@ -30,12 +30,12 @@ def earn(seconds: float, most: float) -> None:
 
 
 class GrammarProcess:
-    """Answers the engine."""
+    """One grammar's process: compiles it and answers the engine."""
 
-    def __init__(self, link: Link, vocabulary: Vocabulary, width: int, limits: Limits) -> None:
+    def __init__(self, link: Link, vocabulary: GrammarVocabulary, width: int, limits: GrammarLimits) -> None:
         self._link, self._vocabulary, self._width, self._limits = link, vocabulary, width, limits
         self._ends = end_words(vocabulary.tokenizer.eos_tokens, width)
-        self._places: dict[int, Place] = {}
+        self._places: dict[int, GrammarState] = {}
         self._base, self._grown, self._steps = resident(), 0, 0
 
     def run(self) -> None:
@@ -45,7 +45,7 @@ class GrammarProcess:
             while True:
                 message, _ = self._link.receive()
                 if "compile" in message:
-                    self._compile(Source(*message["compile"]))
+                    self._compile(GrammarSource(*message["compile"]))
                 for old, new, bare in message.get("copy", ()):
                     self._places[new] = self._places[old].fork(self._ends if bare else None)
                 for number in message.get("drop", ()):
@@ -57,7 +57,7 @@ class GrammarProcess:
         except MemoryError:
             os.abort()  # as the library does when it finds no memory
 
-    def _compile(self, source: Source) -> None:
+    def _compile(self, source: GrammarSource) -> None:
         signal.setitimer(signal.ITIMER_PROF, self._limits.compile_seconds)
         try:
             place = self._made(source)
@@ -73,13 +73,13 @@ class GrammarProcess:
         self._places[0] = place
         self._link.send({"bytes": self._bytes()}, mask.tobytes())
 
-    def _made(self, source: Source) -> Place:
+    def _made(self, source: GrammarSource) -> GrammarState:
         from llguidance import LLMatcher, LLParserLimits
 
         limits = LLParserLimits(verbose_errors=False)
         tokenizer, controls = self._vocabulary
         grammar = readable(source, controls)
-        return Place(LLMatcher(tokenizer, grammar, log_level=0, limits=limits), self._width, None)
+        return GrammarState(LLMatcher(tokenizer, grammar, log_level=0, limits=limits), self._width, None)
 
     def _step(self, asked: list[list[Any]], burst: float) -> None:
         earn(0, burst)
@@ -127,7 +127,7 @@ def limit_memory(growth: int) -> None:
             resource.setrlimit(kind, (now * resource.getpagesize() + growth,) * 2)
 
 
-def serve(link: Link, vocabulary: Vocabulary, width: int, limits: Limits) -> None:
+def serve(link: Link, vocabulary: GrammarVocabulary, width: int, limits: GrammarLimits) -> None:
     """Run a grammar's process on a stack that deep grammars need."""
     signal.signal(signal.SIGPROF, signal.SIG_DFL)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))

@@ -18,11 +18,11 @@ from augury.engine.grammar_limits import SILENCE_SECONDS
 from augury.engine.grammar_wire import ENDED, FAILED, FORK, KILL, READY, RECORD, Gone, Link
 
 PROGRAM = ("-m", "augury.engine.grammar_forkserver")
-REMEMBERED = 1024  # ends that nobody has asked about
+REMEMBERED = 1024  # exit states not yet read
 LAST_WORDS = 5.0  # seconds to wait for how a process has ended
 
 
-class Server:
+class ForkServerClient:
     """A fork server that is starting or running."""
 
     def __init__(self, vocabulary: dict[str, Any]) -> None:
@@ -80,7 +80,7 @@ class Server:
             seconds = 0.0
 
     def status(self, number: int) -> int | None:
-        """How a process has ended whose line is closed; None where nobody knows."""
+        """How a process ended whose connection is closed; None if unknown."""
         limit = time.monotonic() + LAST_WORDS
         try:
             while number not in self._ended and (left := limit - time.monotonic()) > 0:

@@ -13,7 +13,7 @@ from augury.engine.grammar_vocabulary import by_number
 LARGE = 32 << 10  # bytes from which a source counts as a large one
 
 
-class Source(NamedTuple):
+class GrammarSource(NamedTuple):
     """A grammar as it goes to its process; not yet understood, only measured."""
 
     kind: str
@@ -22,7 +22,7 @@ class Source(NamedTuple):
 
     @property
     def key(self) -> str:
-        """The same for the same source."""
+        """The key under which equal sources are shared."""
         return hashlib.sha256(json.dumps(self).encode()).hexdigest()
 
     @property
@@ -31,7 +31,7 @@ class Source(NamedTuple):
         return len(self.text) > LARGE
 
 
-def source_of(asked: StructuredOutputsParams) -> Source:
+def source_of(asked: StructuredOutputsParams) -> GrammarSource:
     """The source of what is asked for."""
     kind = asked.kind
     options: dict[str, Any] = {}
@@ -40,15 +40,15 @@ def source_of(asked: StructuredOutputsParams) -> Source:
         if asked.whitespace_pattern is not None:
             options["whitespace_pattern"] = asked.whitespace_pattern
         try:
-            return Source(kind, json.dumps(asked.schema), options)
+            return GrammarSource(kind, json.dumps(asked.schema), options)
         except RecursionError:
             raise ConfigError(f"structured_outputs.{kind} nests too deep.") from None
     if kind == "choice":
-        return Source(kind, json.dumps(asked.choice), options)
-    return Source(kind, getattr(asked, kind), options)
+        return GrammarSource(kind, json.dumps(asked.choice), options)
+    return GrammarSource(kind, getattr(asked, kind), options)
 
 
-def readable(source: Source, controls: dict[str, int]) -> str:
+def readable(source: GrammarSource, controls: dict[str, int]) -> str:
     """The grammar in llguidance's own form; a ValueError or RecursionError if there is none."""
     from llguidance import LLMatcher, grammar_from, regex_to_lark
 

@@ -15,22 +15,22 @@ from typing import Any, NamedTuple
 QUOTED = r'"(?:\\.|[^"\\\n])*"|/(?:\\.|[^/\\\n])+/|//.*'
 
 
-class Vocabulary(NamedTuple):
+class GrammarVocabulary(NamedTuple):
     """A tokenizer of llguidance's, and the control tokens by the names that they have elsewhere."""
 
     tokenizer: Any
     controls: dict[str, int]
 
 
-def read_vocabulary(text: str, size: int, ends: list[int]) -> Vocabulary:
+def read_vocabulary(text: str, size: int, ends: list[int]) -> GrammarVocabulary:
     """From a tokenizer's JSON; a ValueError if the library cannot read it."""
     from llguidance import LLTokenizer
 
     hidden, controls = _hide_controls(text)
     try:
-        return Vocabulary(LLTokenizer(hidden, n_vocab=size, eos_token=ends), controls)
+        return GrammarVocabulary(LLTokenizer(hidden, n_vocab=size, eos_token=ends), controls)
     except ValueError:  # the tokenizer needs one of those names for itself
-        return Vocabulary(LLTokenizer(text, n_vocab=size, eos_token=ends), {})
+        return GrammarVocabulary(LLTokenizer(text, n_vocab=size, eos_token=ends), {})
 
 
 def _hide_controls(text: str) -> tuple[str, dict[str, int]]:

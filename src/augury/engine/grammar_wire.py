@@ -50,7 +50,7 @@ class Link:
         return frame
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         self.socket.close()
 
     def _fill(self) -> None:

@@ -10,13 +10,13 @@ from augury.config.per_request import SpecOptions, read_spec_options
 from augury.config.prediction import KEY as PREDICTION
 from augury.config.prediction import check_prediction, read_prediction
 from augury.config.sampling import SamplingParams
-from augury.engine.edits import Edits
+from augury.engine.edits import LogitEdits
 from augury.engine.engine import Engine
 from augury.engine.grammar import Grammar, Grammars
 from augury.engine.loras import LoadedLora
 from augury.engine.request import Request
 from augury.engine.text import TextStream
-from augury.index.prediction import Expected, Follower
+from augury.index.prediction import PredictedText, PredictionFollower
 from augury.model.tokenizer import Tokenizer
 
 
@@ -60,18 +60,18 @@ class Intake:
             self.engine.saver.check(params)
         spec_options = read_spec_options(params.extra_args, self.config.speculative_config)
         names = [f"{name}-{i}" if params.n > 1 else name for i in range(params.n)]
-        edits = Edits.of(params, self._words(params))  # once for all n
+        edits = LogitEdits.of(params, self._words(params))  # once for all n
         made = [self._request(names[i], tokens, params, i, spec_options, edits) for i in range(params.n)]
         if (expected := self._expected(params)) is not None:
             for request in made:
-                request.prediction = Follower(expected)
+                request.prediction = PredictionFollower(expected)
         if lora is not None:
             for request in made:
                 request.lora = lora
                 lora.users.add(request)
         return made
 
-    def _expected(self, params: SamplingParams) -> Expected | None:
+    def _expected(self, params: SamplingParams) -> PredictedText | None:
         """The text that the client expects, as tokens; None where it says nothing."""
         given = read_prediction(params.extra_args)
         if given is None:
@@ -80,7 +80,7 @@ class Intake:
             self._need_tokenizer(PREDICTION)
             given = self.tokenizer.encode(given, special=False)
         check_prediction(given, self.config.max_model_len or 0, self.engine.target.vocab_size)
-        return Expected(given) if given else None
+        return PredictedText(given) if given else None
 
     def _words(self, params: SamplingParams) -> list[list[int]]:
         """The tokens of bad words; those of the last list are kept, which the prompts of one request share."""
@@ -118,7 +118,13 @@ class Intake:
             raise ConfigError(f"{name} needs a tokenizer, which skip_tokenizer_init=True leaves out; drop one of them.")
 
     def _request(
-        self, name: str, tokens: list[int], params: SamplingParams, index: int, spec_options: SpecOptions, edits: Edits
+        self,
+        name: str,
+        tokens: list[int],
+        params: SamplingParams,
+        index: int,
+        spec_options: SpecOptions,
+        edits: LogitEdits,
     ) -> Request:
         self.arrivals += 1
         stop_ids = set(params.stop_token_ids or ()) | (set() if params.ignore_eos else self.tokenizer.eos_ids)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from augury.config.speculative import SpeculativeConfig
-from augury.engine.rows import Layout
+from augury.engine.rows import PassLayout
 from augury.kernels import verify, verify_probs
 from augury.kernels.faces import face
 from augury.kernels.verify_share import draw_share
@@ -20,7 +20,9 @@ from augury.verify.sampling import Draws, Outcome, SlotSampling
 from augury.verify.tree import shape_of
 from augury.verify.verdict import finish, last_noise, uniforms
 
-Decide = Callable[[Tensor, Layout, SlotSampling, Tensor], Outcome]  # logits, layout, parameters, slots of the groups
+Decide = Callable[
+    [Tensor, PassLayout, SlotSampling, Tensor], Outcome
+]  # logits, layout, parameters, slots of the groups
 Draw = Callable[[Tensor, Draws, SlotSampling], Tensor]
 
 
@@ -36,7 +38,7 @@ class Judge(NamedTuple):
         """Whether what a grammar forbids is never accepted, even where it stays in a draft: it is never drawn."""
         return self.draw is not None and self.rates is None
 
-    def __call__(self, logits: Tensor, layout: Layout, sampling: SlotSampling, slots: Tensor) -> Outcome:
+    def __call__(self, logits: Tensor, layout: PassLayout, sampling: SlotSampling, slots: Tensor) -> Outcome:
         """The outcome of one pass."""
         return self.decide(logits, layout, sampling, slots)
 
@@ -52,7 +54,7 @@ def make_judge(config: SpeculativeConfig | None, device: torch.device, target: T
         ops = ops._replace(draw=_among_ranks(ops.draw, target))
     if rule == "coupled" or config is None:
 
-        def by_coupling(logits: Tensor, layout: Layout, sampling: SlotSampling, slots: Tensor) -> Outcome:
+        def by_coupling(logits: Tensor, layout: PassLayout, sampling: SlotSampling, slots: Tensor) -> Outcome:
             return coupled(logits, layout.draws, sampling, layout.first, layout.draft, ops)
 
         return Judge(by_coupling, ops.draw)
@@ -70,7 +72,7 @@ def _in_triton(rule: str, otherwise: Decide) -> Decide:
 
     judge = standard_triton.standard if rule == "standard" else block_triton.block
 
-    def decide(logits: Tensor, layout: Layout, sampling: SlotSampling, slots: Tensor) -> Outcome:
+    def decide(logits: Tensor, layout: PassLayout, sampling: SlotSampling, slots: Tensor) -> Outcome:
         draft, seeds = layout.draft, sampling.seed[slots]
         if not rejection_triton.runs(draft):
             return otherwise(logits, layout, sampling, slots)
@@ -97,7 +99,7 @@ def _by_rates(given: list[float], device: torch.device, draw: Draw) -> Judge:
     """The target draws, and drafts are accepted at given rates instead of where they guessed its draws."""
     rates = torch.tensor(given, dtype=torch.float64, device=device)
 
-    def decide(logits: Tensor, layout: Layout, sampling: SlotSampling, slots: Tensor) -> Outcome:
+    def decide(logits: Tensor, layout: PassLayout, sampling: SlotSampling, slots: Tensor) -> Outcome:
         draft = layout.draft
         depth = shape_of(draft.parents)[0]
         tests = uniforms(sampling.seed[slots], layout.ends[:, None] - 1 + depth, draft.tokens.shape[1])
@@ -112,7 +114,7 @@ def _by_rejection(rule: str, config: SpeculativeConfig, device: torch.device) ->
     assert decide is not None
     fixed, wants_entropy = _parameters(rule, config)
 
-    def judge(logits: Tensor, layout: Layout, sampling: SlotSampling, slots: Tensor) -> Outcome:
+    def judge(logits: Tensor, layout: PassLayout, sampling: SlotSampling, slots: Tensor) -> Outcome:
         draft, ends, active = layout.draft, layout.ends, layout.first >= 0
         nodes = draft.tokens.shape[1]
         logits_rows = (layout.first[:, None] + torch.arange(nodes + 1, device=logits.device)).clamp(0, len(logits) - 1)

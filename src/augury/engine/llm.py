@@ -142,8 +142,8 @@ class LLM:
     def stream(self, prompt: Prompt, sampling_params: SamplingParams | None = None) -> Iterator[Update]:
         """Ours: one prompt's tokens as they come, each step with how many of them were accepted drafts.
 
-        Several streams may be read in turn, and other calls made between two steps: whoever steps the engine leaves
-        the others' news for them.
+        Several streams may be read in turn, and other calls made between two steps: the stream that steps the engine
+        leaves the others' news for them.
         """
         tokens, _ = self._tokens_of(prompt)
         request = self._requests("stream", tokens, sampling_params or SamplingParams())[0]

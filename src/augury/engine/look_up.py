@@ -1,8 +1,8 @@
 """Drafts from the text alone, looked up on the host between two passes.
 
 The tokens of a pass come with its report, and on a GPU the host has its own copy of every slot's text, so a look-up
-waits for nothing but the pass, and its drafts go back in one copy. While nobody may draft, nothing is looked up, and a
-pass need not land before the next one is launched; a drafter reads what it has missed when it is asked again.
+waits for nothing but the pass, and its drafts go back in one copy. While no request may draft, nothing is looked up,
+and a pass need not land before the next one is launched; a drafter reads what it has missed when it is asked again.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ class Loras:
     def __init__(self, adapters: Adapters) -> None:
         self._adapters = adapters
         self._loaded: dict[str, LoadedLora] = {}
-        self._leaving: list[LoadedLora] = []  # unloaded, and still used by somebody
+        self._leaving: list[LoadedLora] = []  # unloaded, and still used by a request
         self._clock = itertools.count(1)
 
     @property

@@ -44,7 +44,7 @@ class GroupMasks(NamedTuple):
 
 
 def gather(scheduled: list[ScheduledRequest], groups: int, device: torch.device) -> GroupMasks | None:
-    """The masks of a pass of so many groups; None, and no cost, where nobody who draws has a grammar."""
+    """The masks of a pass of so many groups; None, and no cost, if no request that draws has a grammar."""
     if not any(item.active and item.request.grammar for item in scheduled):
         return None
     counts, parts = np.zeros(groups, dtype=np.int64), []
@@ -53,7 +53,7 @@ def gather(scheduled: list[ScheduledRequest], groups: int, device: torch.device)
             counts[g] = 1 + item.nodes
             parts.append(item.request.grammar.masks[: counts[g]])
     bits, begin = np.concatenate(parts), np.cumsum(counts) - counts
-    if bits.ndim != 2:  # one alone can be put together with nobody's; a kernel would be compiled for it, in vain
+    if bits.ndim != 2:  # a single mask needs no stacking, whose kernel would be compiled for nothing
         raise ValueError(f"masks have {bits.ndim} dimensions instead of 2")
     sent = [torch.from_numpy(part).to(device) for part in (bits, begin, counts)]
     return GroupMasks(sent[0], sent[1], sent[2], int(counts.max()))
@@ -91,7 +91,7 @@ def read_ahead(
 def _nodes_of(
     flight: Flight, report: list[GroupReport], state: SlotState
 ) -> tuple[Sequence[Sequence[int]], Sequence[Sequence[int]]]:
-    """Tokens and parents of every group's next draft; none where nobody drafts.
+    """Tokens and parents of every group's next draft; none if no request drafts.
 
     Where the next pass may be under way they are read from the report, because the device would finish that pass first.
     """
@@ -123,7 +123,7 @@ def _mask(request: Request, asked: Ahead, kept: list[int], state: SlotState) -> 
     """Write the masks of a pass that has begun; what the grammar forbids stays in the draft, and is never accepted.
 
     A node that is forbidden cannot be drawn, so no line after it is ever reached. False if that is not sure: some node
-    was not looked at in time, and nobody knows what may follow it.
+    was not checked in time, so its continuations are unknown.
     """
     grammar, tokens = asked.grammar, asked.tokens or []
     assert state.masks is not None

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from augury.config.sampling import SamplingParams
-from augury.engine.edits import Edits
+from augury.engine.edits import LogitEdits
 from augury.engine.request import Request
 from augury.parallel.ranks import Ranks
 
@@ -24,13 +24,19 @@ if TYPE_CHECKING:
 
 CLOSE = "close"
 NUMBERS = (
-    "temperature", "top_k", "top_p", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty",
+    "temperature",
+    "top_k",
+    "top_p",
+    "min_p",
+    "repetition_penalty",
+    "presence_penalty",
+    "frequency_penalty",
     "min_tokens",
-)  # fmt: skip
+)
 
 
 class Leader:
-    """Rank 0's side."""
+    """Rank 0's side of a divided engine."""
 
     def __init__(self, ranks: Ranks) -> None:
         self.ranks = ranks
@@ -50,7 +56,7 @@ class Leader:
             yield
 
     def close(self) -> None:
-        """Let them end."""
+        """Let the other ranks end."""
         self._noted.clear()
         self.ranks.tell([[CLOSE]])
 
@@ -76,7 +82,7 @@ def seat_record(request: Request) -> dict[str, Any]:
 def seat(state: SlotState, record: dict[str, Any]) -> None:
     """Write a request to its slot, as rank 0 did."""
     allowed, words = record["allowed"], np.array(record["words"], np.int64)
-    edits = Edits(
+    edits = LogitEdits(
         None if allowed is None else np.array(allowed, np.int64),
         np.array(record["biased"], np.int64),
         np.array(record["bias"], np.float32),

@@ -60,7 +60,7 @@ class Offload:
         return len(found)
 
     def forget_all(self) -> None:
-        """Drop everything."""
+        """Drop all blocks."""
         self._free += self._line_of.values()
         self._line_of.clear()
 

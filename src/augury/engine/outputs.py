@@ -10,7 +10,7 @@ from augury.engine.request import LogprobDict, Request
 
 @dataclass(slots=True)
 class CompletionOutput:
-    """One answer."""
+    """One answer of a request."""
 
     index: int
     text: str

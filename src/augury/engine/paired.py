@@ -17,7 +17,7 @@ from augury.observe.steps import Step
 KEPT, LEAST = 64, 8  # pairs that an estimate rests on, at most and at least
 
 
-class Speedup(NamedTuple):
+class PairedSpeedup(NamedTuple):
     """Times plain decoding, with a 95 % interval."""
 
     ratio: float
@@ -33,7 +33,7 @@ class LoadClass:
     logs: deque[float] = field(default_factory=lambda: deque(maxlen=KEPT))
     tokens: int = 0  # since the last plain pass
     seconds: float = 0.0
-    found: Speedup | None = None
+    found: PairedSpeedup | None = None
 
     def add(self, ratio: float) -> None:
         """Take in one pair: the mean of the ratios and its interval, on the logarithm's scale."""
@@ -44,7 +44,7 @@ class LoadClass:
         mean = sum(self.logs) / n
         spread = math.sqrt(sum((log - mean) ** 2 for log in self.logs) / (n - 1))
         reach = (1.96 + 2.4 / n) * spread / math.sqrt(n)  # Student's factor, closely enough from 8 on
-        self.found = Speedup(math.exp(mean), math.exp(mean - reach), math.exp(mean + reach), n)
+        self.found = PairedSpeedup(math.exp(mean), math.exp(mean - reach), math.exp(mean + reach), n)
 
 
 class Paired:
@@ -55,7 +55,7 @@ class Paired:
         self.last = 0  # the class of the last step
 
     def enter(self, step: Step) -> None:
-        """Take in a pass in which nobody read a prompt; a sample ends a pair."""
+        """Take in a pass without prompt tokens; a sample ends a pair."""
         if not step.decoding_only or not step.requests or step.seconds <= 0:
             return
         self.last = load_class(step.requests)
@@ -69,7 +69,7 @@ class Paired:
                 load.add(load.tokens / load.seconds * own / step.generation_tokens)
             load.tokens, load.seconds = 0, 0.0
 
-    def estimate(self, requests: int | None = None) -> Speedup | None:
+    def estimate(self, requests: int | None = None) -> PairedSpeedup | None:
         """How many times plain at this many requests, or at the load of the last step."""
         load = self._classes.get(self.last if requests is None else load_class(requests))
         return load.found if load else None

@@ -39,7 +39,7 @@ def predict(
 ) -> dict[int, list[int]]:
     """Guesses that now are pending instead of the drafter's, by group; `nodes` and `depths` follow them.
 
-    Nobody without a prediction pays for this.
+    Requests without a prediction pay nothing for this.
     """
     found = {}
     for g, item in enumerate(flight.scheduled):

@@ -25,7 +25,7 @@ def scope_of(request: Request, prefix_caching: bool) -> str | None:
 def extend_keys(keys: list[bytes], tokens: Sequence[int], block_size: int, scope: str = "") -> None:
     """Append the names of the full blocks of `tokens` that `keys` does not have yet.
 
-    Names differ by scope: who waits less for a prompt has learnt that somebody asked it before.
+    Names differ by scope: a shorter wait for a prompt reveals that it was sent before.
     """
     for block in range(len(keys), len(tokens) // block_size):
         content = np.asarray(tokens[block * block_size : (block + 1) * block_size], dtype=np.int64).tobytes()

@@ -9,8 +9,8 @@ from typing import Any
 from augury.engine.request import Request
 
 
-class Bar:
-    """The bar, or none."""
+class ProgressBar:
+    """The progress bar, if one is shown."""
 
     def __init__(self, bar: Any) -> None:
         self._bar = bar
@@ -31,11 +31,11 @@ class Bar:
             self._bar.close()
 
 
-def progress_bar(total: int, wanted: bool | Callable[..., Any]) -> Bar:
+def progress_bar(total: int, wanted: bool | Callable[..., Any]) -> ProgressBar:
     """A bar where one is wanted; a callable makes it."""
     if not wanted:
-        return Bar(None)
+        return ProgressBar(None)
     from tqdm.auto import tqdm
 
     make = wanted if callable(wanted) else tqdm
-    return Bar(make(total=total, desc="Processed prompts", dynamic_ncols=True))
+    return ProgressBar(make(total=total, desc="Processed prompts", dynamic_ncols=True))

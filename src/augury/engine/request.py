@@ -7,11 +7,11 @@ from typing import NamedTuple
 
 from augury.config.per_request import SpecOptions
 from augury.config.sampling import SamplingParams
-from augury.engine.edits import NOTHING, Edits
+from augury.engine.edits import NOTHING, LogitEdits
 from augury.engine.grammar import Grammar
 from augury.engine.loras import LoadedLora
 from augury.engine.text import TextStream
-from augury.index.prediction import Follower
+from augury.index.prediction import PredictionFollower
 from augury.observe.stats import LORA, PROBE, ByDrafter, Parts, SpecStats
 
 
@@ -43,8 +43,8 @@ class Request:
     index: int = 0  # which of them it is
     spec_options: SpecOptions = field(default_factory=SpecOptions)  # what it says of speculation
     grammar: Grammar | None = None  # the form its text must have
-    edits: Edits = NOTHING  # what it does to logits, shared by the n answers
-    prediction: Follower | None = None  # the text its client expects, and where in it the answer stands
+    edits: LogitEdits = NOTHING  # what it does to logits, shared by the n answers
+    prediction: PredictionFollower | None = None  # the text its client expects, and where in it the answer stands
     lora: LoadedLora | None = None  # the adapter that it is answered with
     client: tuple[str, str] = ("", "")  # who takes turns with others: a key, and an HTTP request of its
 
@@ -100,7 +100,7 @@ class Request:
 
     @property
     def draws_in_flight(self) -> bool:
-        """Whether a pass under way draws for it, so that only the device knows where it goes on."""
+        """Whether a pass under way draws for it, so that only the device knows where it continues."""
         return self.in_flight > 0 and self.decoding
 
     @property

@@ -1,4 +1,4 @@
-"""Segments of requests whose last draw the host has not seen: the device fills in where each goes on, or that it ended.
+"""Segments of requests whose last draw the host has not seen: the device fills in where each continues or ended.
 
 A pass launched while the one before it is under way sends `CONTINUES` as a request's start, and as its nodes the most
 that may be pending. What the device knows decides the rest: how long the text is now, how many nodes were drafted, and

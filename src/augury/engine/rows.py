@@ -15,7 +15,7 @@ from torch import Tensor
 
 from augury.engine.state import SlotState
 from augury.kernels.faces import face
-from augury.model.target import Rows
+from augury.kernels.rows import Rows
 from augury.verify.sampling import Draws, Masks
 from augury.verify.tree import Draft, shape_of
 
@@ -31,9 +31,9 @@ class StepShape(NamedTuple):
     greedy: bool
     drafted: bool  # some group has draft nodes
     branching: bool  # some draft is more than a chain
-    steady: bool = False  # everyone here drew a token in the pass before: nobody reads a prompt
-    adapted: bool = False  # somebody has a LoRA adapter
-    own_words: bool = False  # ranks draw from the logits of their own tokens: nobody needs them all
+    steady: bool = False  # every request drew a token in the pass before: none reads a prompt
+    adapted: bool = False  # a request has a LoRA adapter
+    own_words: bool = False  # ranks draw from the logits of their own tokens: no request needs them all
 
 
 @dataclass(slots=True)
@@ -58,7 +58,7 @@ class Segments:
 
 
 @dataclass(slots=True)
-class Layout:
+class PassLayout:
     """A pass laid out: rows for the target, lines to draw from, the drafts to walk."""
 
     rows: Rows
@@ -78,7 +78,7 @@ def _spread(counts: Tensor, size: int) -> tuple[Tensor, Tensor, Tensor]:
     return group, place - (ends - counts)[group], place < ends[-1]
 
 
-def lay_out(state: SlotState, table: Tensor, shape: StepShape, count: int, block_size: int) -> Layout:
+def lay_out(state: SlotState, table: Tensor, shape: StepShape, count: int, block_size: int) -> PassLayout:
     """Lay segments int64 [8, G] out as packed rows; `count` is the number of lines in use, as the host knows it."""
     lay = _with_torch if face(table.device) == "torch" else _in_one_kernel
     fields, logits_rows, groups, tokens, parents = lay(state, table, shape, block_size)
@@ -87,7 +87,7 @@ def lay_out(state: SlotState, table: Tensor, shape: StepShape, count: int, block
     if state.masks is not None:
         own = logits_rows[5] if len(logits_rows) > 5 else state.masks.lines(table[0], groups[1], logits_rows[1])
         masks = Masks(state.masks.bits, own)
-    return Layout(
+    return PassLayout(
         rows=_target_rows(state, fields, logits_rows[0], shape, block_size),
         draws=Draws(
             slots=logits_rows[1],
@@ -150,7 +150,7 @@ def _in_one_kernel(state: SlotState, table: Tensor, shape: StepShape, block_size
 
 
 def _with_torch(state: SlotState, table: Tensor, shape: StepShape, block_size: int) -> Laid:
-    """The reference."""
+    """The torch reference of the kernels."""
     seg, pending = Segments.pack(table), state.draft
     draft = Draft(pending.tokens[seg.slots], pending.parents[seg.slots], seg.nodes, branching=shape.branching)
     ends = seg.start + seg.num_new_tokens
@@ -209,6 +209,6 @@ def round_up(size: int) -> int:
 
 
 def row_sizes(groups: int, nodes: int) -> list[int]:
-    """Rows of the graphs for so many groups, fewest first: nobody's draft, half of everyone's, all of them."""
+    """Rows of the graphs for so many groups, fewest first: no drafts, half of all, all of them."""
     whole = groups * (1 + nodes)
     return sorted({groups, max(groups, round_up(-(-whole // 2))), round_up(whole)})

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from augury.drafters.base import Drafter
-from augury.engine.advance import Scored, StepOutput, decide, score
+from augury.engine.advance import ScoredPass, StepOutput, decide, score
 from augury.engine.backlog import Backlog
 from augury.engine.capture import Captured
 from augury.engine.judge import Judge
@@ -89,7 +89,7 @@ class Runner:
         self.on_gpu = target.device.type == "cuda"
         self.drafter_seconds: float | None = None  # what the drafter took in the last pass, where the host can tell
         self.texts = LookUps(state, block_size)
-        self.backlog: Backlog | None = None  # where the drafter's reading may wait while nobody drafts
+        self.backlog: Backlog | None = None  # where the drafter's reading may wait while no request drafts
 
     @property
     def nodes(self) -> int:
@@ -130,7 +130,7 @@ class Runner:
         flight.landed.record()
 
     def _awaits_masks(self, scheduled: list[ScheduledRequest]) -> bool:
-        """Whether somebody's grammar has yet to read what a pass under way draws."""
+        """Whether a request's grammar has yet to read what a pass under way draws."""
         return any(item.start == CONTINUES and item.request.grammar is not None for item in scheduled)
 
     def together(self, order: str, step_input: StepInput) -> AbstractContextManager[None]:
@@ -178,7 +178,7 @@ class Runner:
         """A pass that is not replayed."""
         return self.decide(step_input, self.score(step_input))
 
-    def score(self, step_input: StepInput) -> Scored:
+    def score(self, step_input: StepInput) -> ScoredPass:
         """The target's part of a pass as a function of device tensors."""
         table = step_input.segments.to(self.target.device, non_blocking=True)
         segments = Segments.pack(resume(table, self.state) if self.state.tracks else table)
@@ -186,7 +186,7 @@ class Runner:
         shape, count = step_input.shape, step_input.logits_rows
         return score(self.target, self.state, features, segments, shape, count, self.block_size, step_input.masks)
 
-    def decide(self, step_input: StepInput, scored: Scored) -> StepOutput:
+    def decide(self, step_input: StepInput, scored: ScoredPass) -> StepOutput:
         """The verdict on every draft, likewise; a drafter that never looks at the host is part of it."""
         branching = step_input.shape.branching
         output = decide(self.target, self.state, self.judge, scored, branching, self.block_size, self.limits)
@@ -268,7 +268,7 @@ class Runner:
         self.drafter.reset(slot)
 
     def let_rest(self) -> None:
-        """The drafter may leave its reading for later while nobody drafts."""
+        """The drafter may leave its reading for later while no request drafts."""
         self.backlog = Backlog(self.state.padding_slot)
         self.state.note("rest")
 

@@ -1,7 +1,7 @@
 """States of recurrent layers that are kept for others, named like the blocks they belong to.
 
-A block of keys and values serves any text that begins alike; a recurrent state serves only texts that go on from
-exactly where it was taken. So states are saved in passing where somebody may go on: at the end of a prompt, where two
+A block of keys and values serves any text that begins alike; a recurrent state serves only texts that continue from
+exactly where it was taken. So states are saved in passing where a text may continue: at the end of a prompt, where two
 prompts are seen to part, at every so many blocks, and behind the answer as it grows (of these only the newest is kept).
 What a newcomer can share is the longest run of known blocks that ends at a saved state.
 """
@@ -41,7 +41,7 @@ class SavedStates:
         self._line_of: OrderedDict[bytes, int] = OrderedDict()
         self._used_at: dict[bytes, int] = {}  # when each was last made or found, counted in such events
         self._now = 0
-        self._in_use: Counter[int] = Counter()  # lines that somebody has yet to begin with
+        self._in_use: Counter[int] = Counter()  # lines that a request has yet to start from
         self._savings: dict[Request, _Saving] = {}
         self._parting: dict[Request, int] = {}  # blocks that were known when a request was last looked at
         self._sent: dict[int, tuple[int, int]] = {}  # by slot: what the device has been told

@@ -177,7 +177,7 @@ class Scheduler:
         return schedule_request(item.request, 1, min(item.request.draft_nodes, item.nodes, rows - item.request.length))
 
     def _look_ahead(self, scheduled: list[ScheduledRequest]) -> None:
-        """Reserve blocks for what a drafter writes after the text of this pass, if free: drafts preempt nobody."""
+        """Reserve blocks for what a drafter writes after the text of this pass, if free: drafts never preempt."""
         for item in scheduled:
             if item.active:
                 request = item.request
@@ -189,7 +189,7 @@ class Scheduler:
     def _reserve(self, request: Request, rows: int) -> bool:
         """Get blocks for `rows` cache rows, if need be from who holds many, or the newest, which may be this one.
 
-        Nobody is preempted while a pass is under way, since it may end requests: then it returns False.
+        No request is preempted while a pass is under way, since the pass may end requests: then it returns False.
         """
         need = -(-rows // self.block_size) - len(request.blocks)
         while need > self.pool.num_free:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from augury.engine.judge import Judge
-from augury.engine.rows import Layout, Segments
+from augury.engine.rows import PassLayout, Segments
 from augury.engine.state import SlotState
 from augury.kernels.faces import face
 from augury.kernels.slot_tables import SlotTables
@@ -32,7 +32,7 @@ class Settled(NamedTuple):
 
 
 def settle(
-    judge: Judge, logits: Tensor, layout: Layout, state: SlotState, seg: Segments, limits: DraftLimits
+    judge: Judge, logits: Tensor, layout: PassLayout, state: SlotState, seg: Segments, limits: DraftLimits
 ) -> Settled:
     """Judge the drafts, append what is emitted to the history, and bound the next drafts."""
     kind = face(logits.device)
@@ -48,7 +48,7 @@ def settle(
 
 
 def _in_one_kernel(
-    drawn: Tensor, judge: Judge, layout: Layout, state: SlotState, seg: Segments, limits: DraftLimits
+    drawn: Tensor, judge: Judge, layout: PassLayout, state: SlotState, seg: Segments, limits: DraftLimits
 ) -> Settled:
     """One kernel for the walk and everything after it."""
     sampling = state.sampling

@@ -37,7 +37,7 @@ class Sharing:
             stats.external_prefix_cache_hits += outside
 
     def scope(self, request: Request) -> str | None:
-        """Who may share with it; None: nobody."""
+        """The scope it shares with; None: it does not share."""
         return scope_of(request, self.prefix_caching)
 
     def share(self, request: Request) -> list[int]:

@@ -36,7 +36,7 @@ class Staging:
         return place.to(self._device, non_blocking=True)
 
     def reserve(self, words: int) -> Tensor:
-        """Pinned int64 [words] that nobody else uses until many copies later; at most WORDS."""
+        """Pinned int64 [words] not used again until many copies later; at most WORDS."""
         if not self._on_gpu:
             return torch.empty(words, dtype=torch.int64)
         if self._used + words > WORDS:
@@ -45,7 +45,7 @@ class Staging:
         return self._memory[self._half, begin : begin + words]
 
     def _turn(self) -> None:
-        """Go on in the other half."""
+        """Switch to the other half of the buffer."""
         left = torch.cuda.Event()
         left.record()
         self._left[self._half] = left

@@ -28,7 +28,7 @@ END_TOKENS = 8  # a request with more is ended by the host alone, a pass later
 
 @dataclass(slots=True)
 class SlotState:
-    """Per-slot tensors; the last slot is nobody's, padding groups point there."""
+    """Per-slot tensors; the last slot is for padding groups."""
 
     history: Tensor  # int64 [S, width]: known tokens; the last column takes writes that mean nothing
     length: Tensor  # int64 [S]: known tokens, as of the last pass launched; only if `tracks`

@@ -19,7 +19,7 @@ class StepInput(NamedTuple):
     logits_rows: int  # lines in use
     requests: int  # groups in use
     masks: GroupMasks | None = None  # what grammars allow, if anyone has one
-    rests: bool = False  # nobody has a draft or may have one next: the drafter may rest
+    rests: bool = False  # no request has a draft or may have one next: the drafter may rest
 
 
 def packed(step_input: StepInput) -> list[Any]:
@@ -31,7 +31,7 @@ def packed(step_input: StepInput) -> list[Any]:
 
 
 def unpacked(numbers: tuple[Any, ...], device: torch.device) -> StepInput:
-    """The pass again."""
+    """The planned pass from plain numbers."""
     table, shape, logits_rows, requests, told, rests = numbers
     masks = None
     if told is not None:

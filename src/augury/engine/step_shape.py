@@ -49,7 +49,7 @@ def step_shape(runner: Runner, scheduled: list[ScheduledRequest], logits_rows: i
 
 
 def draws_apart(runner: Runner, scheduled: list[ScheduledRequest]) -> bool:
-    """Whether ranks can draw from their own tokens' logits: nobody is filtered, edited, scored or explained."""
+    """Whether ranks can draw from their own tokens' logits: no request is filtered, edited, scored or explained."""
     if runner.target.words is None or runner.judge.draw is None:
         return False
     return not any(s.request.watched or s.request.grammar or s.request.params.reads_all_logits for s in scheduled)

@@ -130,7 +130,7 @@ def assemble(config: EngineConfig) -> Team:
     if is_launched(size):
         store, rank, _ = next(dist.rendezvous("env://"))
         return Team(Ranks(store, rank, size, device, loopback=False), Processes([], size), store)
-    # A file that nobody else can read: a store of torch's own would listen on every interface.
+    # A file that only this user can read: a store of torch's own would listen on every interface.
     meeting = Path(tempfile.mkdtemp(prefix="augury-ranks-"), "meeting")
     store = dist.FileStore(str(meeting), size)
     started = [_started(config.device, meeting, rank, size, threads) for rank in range(1, size)]

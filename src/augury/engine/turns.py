@@ -1,9 +1,9 @@
 """Whose turn it is: of all clients that wait, the one that runs least; of its jobs, the one that runs least; of a job's
-requests, the oldest. So nobody stands behind all that another has asked for, and a client that holds many slots gives
+requests, the oldest. So no client waits for all that another has queued, and a client that holds many slots gives
 one to a client that holds few.
 
 Of those who run equally much, the one that has done so for longest goes first: a newcomer goes before one whose request
-has just ended, and nobody is passed by for ever. No clock is read, so the order is deterministic.
+has just ended, and no request waits for ever. No clock is read, so the order is deterministic.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def _arrival(request: Request) -> int:
     return request.arrival
 
 
-class Line:
+class JobQueue:
     """What waits of one job, oldest first, and how many of it run."""
 
     def __init__(self) -> None:
@@ -37,7 +37,7 @@ class Line:
 
     @property
     def first(self) -> Request:
-        """Who goes next."""
+        """The request that goes next."""
         return self._waiting[0]
 
     def add(self, request: Request) -> None:
@@ -55,7 +55,7 @@ class Line:
         self.running += more
 
     def holder(self, request: Request) -> tuple[str, ...]:
-        """Within a job nobody makes room: it goes by arrival."""
+        """Within a job no request makes room for another: order is by arrival."""
         return ()
 
 
@@ -66,7 +66,7 @@ class Turns:
         self.running = self.since = 0
         self._level = level
         self._waiting = 0
-        self._lines: dict[str, Turns | Line] = {}  # those with anything waiting or running
+        self._lines: dict[str, Turns | JobQueue] = {}  # those with anything waiting or running
         self._order: list[tuple[int, int, str]] = []  # those with anything waiting: (running, since, name)
         self._changes = 0
 
@@ -78,7 +78,7 @@ class Turns:
 
     @property
     def first(self) -> Request:
-        """Who goes next."""
+        """The request that goes next."""
         return self._lines[self._order[0][2]].first
 
     def add(self, request: Request) -> None:
@@ -103,13 +103,13 @@ class Turns:
         inner = self._lines[own].holder(request)
         return (own, *inner) if inner else ()
 
-    def _change(self, request: Request, act: Callable[[Turns | Line], None]) -> None:
+    def _change(self, request: Request, act: Callable[[Turns | JobQueue], None]) -> None:
         """Do something to a request's line, and put the line where it belongs then."""
         name = request.client[self._level]
         line = self._lines.get(name)
         waited, ran = (0, -1) if line is None else (len(line), line.running)
         if line is None:
-            line = self._lines[name] = Turns(self._level + 1) if self._level + 1 < LEVELS else Line()
+            line = self._lines[name] = Turns(self._level + 1) if self._level + 1 < LEVELS else JobQueue()
         if waited:
             del self._order[bisect_left(self._order, (ran, line.since, name))]
         act(line)

@@ -18,7 +18,7 @@ PROMPT_ROWS = (8, 128, 512, 2048)  # on a GPU, kernels for other numbers of rows
 
 @torch.inference_mode()
 def warm_up(runner: Runner, sizes: tuple[int, ...]) -> None:
-    """Passes with so many rows."""
+    """Run passes with so many rows."""
     kinds = ((True, True), (True, False), (False, False))
     for size in sizes:
         # Compiled code that serves any number of rows is all there after the first size, but for odd arrays.

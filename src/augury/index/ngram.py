@@ -166,7 +166,7 @@ class NgramIndex:
 
     @property
     def bytes(self) -> int:
-        """Memory held."""
+        """Bytes held by the index."""
         return self._arena.nbytes + self._state.nbytes
 
     def propose(

@@ -25,12 +25,12 @@ EARNED = 2.0  # and for each that was accepted
 MOST = 64.0  # a long success does not pay for a long failure
 
 
-class Expected:
+class PredictedText:
     """The text as tokens, with an index of its pairs; made once for all answers that are expected to follow it."""
 
     def __init__(self, tokens: Sequence[int]) -> None:
         self.tokens = list(tokens)
-        self._pairs: dict[tuple[int, int], list[int]] | None = None  # where the text goes on after each pair
+        self._pairs: dict[tuple[int, int], list[int]] | None = None  # where the text continues after each pair
 
     def after(self, pair: tuple[int, int], anchor: int) -> list[int]:
         """Places after a pair of tokens: those from `anchor` on, nearest first, then those before it."""
@@ -65,10 +65,10 @@ class Expected:
         return (anchor + close.index(tail[-1]) + 1, 1) if tail and tail[-1] in close else (-1, 0)
 
 
-class Follower:
+class PredictionFollower:
     """One answer's way through an expected text."""
 
-    def __init__(self, expected: Expected) -> None:
+    def __init__(self, expected: PredictedText) -> None:
         self.expected = expected
         self._place = 0  # the token that is expected next, or where the text was left
         self._lost = False
@@ -80,7 +80,7 @@ class Follower:
 
     @property
     def sure(self) -> bool:
-        """Whether so much agrees that nobody else need guess."""
+        """Whether so much agrees that no other drafter is needed."""
         return not self._lost and self._run >= TAIL and self._place < len(self.expected.tokens)
 
     @property
@@ -90,11 +90,11 @@ class Follower:
 
     @property
     def rejected(self) -> int:
-        """Those that are not."""
+        """The number of rejected tokens."""
         return len(self._seen) - self.accepted
 
     def judged(self, guessed: int, accepted: int) -> None:
-        """Note how a guess fared."""
+        """Take in how a guess was judged."""
         self._left = min(MOST, self._left + EARNED * accepted - (guessed - accepted))
 
     def follow(self, tokens: Sequence[int]) -> None:
@@ -129,7 +129,7 @@ class Follower:
                 self._seen[place] = 0
 
     def guesses(self, most: int) -> list[int]:
-        """What should come next."""
+        """The tokens predicted to come next."""
         if self._lost:
             return []
         length = LENGTHS[bisect_right(LENGTHS, max(0, min(most, 2 * self._run, self._left))) - 1]

@@ -28,7 +28,7 @@ from augury.index.suffix_batch import (
 )
 from augury.index.suffix_draft import PARENTS, PROBS
 from augury.index.suffix_layout import LENGTH, NONE, ROOT
-from augury.index.suffix_rule import Rule, SuffixDraft, Tokens, as_tokens
+from augury.index.suffix_rule import SuffixDraft, SuffixRule, Tokens, as_tokens
 from augury.index.suffix_stock import Stock
 
 _NOTHING = np.empty(0, np.int64)
@@ -128,7 +128,7 @@ class SuffixCache:
         most = self.max_depth if max_tokens is None else max(max_tokens, 0)
         kids = (most if width is None else width) if tree and most > 0 else 1
         if not (0 <= factor < 1e6 and -1e6 < offset < 1e6 and 0 <= min_prob <= 1 and kids >= 1):
-            Rule(factor, offset, min_prob, kids).checked()  # raises if something is wrong
+            SuffixRule(factor, offset, min_prob, kids).checked()  # raises if something is wrong
         live, ids = context is None, _NOTHING if context is None else as_tokens(context)
         with self._lock:
             line = self._line_of(request)
@@ -175,28 +175,16 @@ class SuffixCache:
         lengths: np.ndarray,
         budget: np.ndarray,
         limit: int,
-        rule: Rule,
+        rule: SuffixRule,
         tokens: np.ndarray,
         parents: np.ndarray,
         counts: np.ndarray,
     ) -> None:
         """Index a batch's new tokens, then draft for every request; see suffix_batch.serve."""
+        batch = (handles, history, rows, lengths, budget, limit, *rule, tokens, parents, counts)
         with self._lock:
             while True:
-                state = serve(
-                    *self._stock.arena.arrays,
-                    self._book,
-                    handles,
-                    history,
-                    rows,
-                    lengths,
-                    budget,
-                    limit,
-                    *rule,
-                    tokens,
-                    parents,
-                    counts,
-                )
+                state = serve(*self._stock.arena.arrays, self._book, *batch)
                 if state == BAD_TOKEN:
                     raise ValueError(f"the history holds a token id that is negative or above {HIGHEST} (int32).")
                 if state == TOO_SHORT:

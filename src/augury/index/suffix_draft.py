@@ -49,7 +49,7 @@ SAME = 1e-9  # scores and probabilities closer than this are equal, whatever the
 
 
 class Wish(NamedTuple):
-    """What a draft should be like."""
+    """The wanted form of a draft."""
 
     factor: float  # tokens per matched token
     offset: float
@@ -120,7 +120,7 @@ def occurrences(a: Arrays, root: int, tokens: np.ndarray) -> int:
 
 @njit(**INLINE)
 def _matches(a: Arrays, root: int, sequence: int, desk: Desk, count: int) -> int:
-    """Fill line FOUND with the kid on which the last m tokens end, for m = 1, 2, ... while there is one to go on from.
+    """Fill line FOUND with the kid on which the last m tokens end, for m = 1, 2, ... while there is one.
 
     A sequence of the tree that ends as the tail does knows the answer for its own length. Beyond, each m is looked up.
     """

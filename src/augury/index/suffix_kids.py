@@ -1,6 +1,6 @@
 """Finding the kid of a node by its token.
 
-It looks at each kid where there are few and asks one hash table, shared by all nodes, where there are many. The table
+It looks at each kid where there are few and one hash table, shared by all nodes, where there are many. The table
 holds the kid's name and 32 bits of the hash of (node, token); whether it is the right kid is read off the tree itself,
 so equal hashes do no harm.
 """

@@ -140,7 +140,7 @@ def new_node(a: Arrays, depth: int, count: int, ref: int) -> int:
 
 @njit(**OPTIONS)
 def free_node(a: Arrays, node: int) -> None:
-    """Give a node back."""
+    """Free a node."""
     a.nodes[node, PARENT] = a.counters[NODES_FREE]
     a.counters[NODES_FREE] = node
     a.counters[NODES_USED] -= 1

@@ -22,7 +22,7 @@ class SuffixDraft(NamedTuple):
     match_len: int  # last tokens of the text that were found
 
 
-class Rule(NamedTuple):
+class SuffixRule(NamedTuple):
     """How long and how sure drafts are."""
 
     factor: float = 1.0  # tokens drafted for each token matched
@@ -30,7 +30,7 @@ class Rule(NamedTuple):
     min_prob: float = 0.1  # no token less probable than this
     width: int = 1  # most kids per node: 1 is a path, more a tree
 
-    def checked(self) -> Rule:
+    def checked(self) -> SuffixRule:
         """The rule itself, if it makes sense; its numbers as the compiled code wants them."""
         factor, offset, min_prob, width = self
         if not (0 <= factor < 1e6 and -1e6 < offset < 1e6):
@@ -39,7 +39,7 @@ class Rule(NamedTuple):
             raise ValueError(f"min_prob must be between 0 and 1, got {min_prob}.")
         if width < 1:
             raise ValueError(f"width must be at least 1, got {width}.")
-        return Rule(float(factor), float(offset), float(min_prob), int(width))
+        return SuffixRule(float(factor), float(offset), float(min_prob), int(width))
 
 
 def as_tokens(given: Tokens) -> np.ndarray:

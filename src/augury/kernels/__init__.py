@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
     from augury.kernels.low_rank import LowRankStack
     from augury.kernels.quantized import Quantized
+    from augury.kernels.rows import Rows
     from augury.kernels.tiles import Tiled
+    from augury.kernels.unpack import Packed
     from augury.model.layers import Layer
-    from augury.model.packed import Packed
-    from augury.model.target import Rows
 
     AnyPacked = Packed | Tiled | Quantized
     LayerRun = Callable[[Tensor, Tensor, Any, Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]

@@ -19,7 +19,7 @@ import triton.language as tl
 from torch import Tensor
 
 if TYPE_CHECKING:
-    from augury.model.target import Rows
+    from augury.kernels.rows import Rows
 
 SPLIT = 512  # keys of one item in exact mode
 LEAST_SPLIT = 128  # otherwise; a power of two, as all sizes are

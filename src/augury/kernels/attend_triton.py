@@ -20,7 +20,7 @@ from augury.kernels.attend_parts_triton import GROUP, LOG2_E, arrive, blocks, fe
 from augury.kernels.attend_plan_triton import DECODE_HEIGHT, DRAFT_HEIGHT, TilePlan, make_plan, programs
 
 if TYPE_CHECKING:
-    from augury.model.target import Rows
+    from augury.kernels.rows import Rows
 
 LEAST_VALUES = 16  # a tile's values are padded to so many, because matrix instructions take no fewer
 WIDEST = 256  # head dimensions past this are left to the torch face

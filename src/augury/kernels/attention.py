@@ -12,14 +12,14 @@ import torch
 from torch import Tensor
 
 if TYPE_CHECKING:
-    from augury.model.target import Rows
+    from augury.kernels.rows import Rows
 
 GATHER_BUDGET = 1 << 28  # bytes of keys gathered at a time
 MAX_BITS = 63
 
 
 @dataclass(slots=True)
-class Sight:
+class VisibleKeys:
     """What each row sees, [R, span]: physical cache rows, their key positions, and whether they count."""
 
     rows: Rows
@@ -28,7 +28,7 @@ class Sight:
     visible: Tensor
 
 
-def look(rows: Rows) -> Sight:
+def look(rows: Rows) -> VisibleKeys:
     """Resolve block tables and ancestor bits once for all layers."""
     logical = torch.arange(rows.span, device=rows.tokens.device)
     blocks = rows.block_tables[rows.slots]
@@ -42,14 +42,14 @@ def look(rows: Rows) -> Sight:
     depth = ancestor.to(torch.int64).cumsum(1)
     in_context = logical < rows.context[:, None]
     key_positions = torch.where(in_context, logical, rows.base[:, None] - 1 + depth)
-    return Sight(rows, physical, key_positions, (in_context & (logical >= rows.first)) | ancestor)
+    return VisibleKeys(rows, physical, key_positions, (in_context & (logical >= rows.first)) | ancestor)
 
 
 def attend(
     q: Tensor,
     keys: Tensor,
     values: Tensor,
-    view: Sight,
+    view: VisibleKeys,
     scale: float,
     window: int = 0,
     softcap: float = 0.0,

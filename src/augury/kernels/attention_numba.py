@@ -293,7 +293,7 @@ def attend_share(thread, threads, q, key_cache, value_cache, rows, block_size, s
 
 @njit(parallel=True, **OPTIONS)
 def attend_parallel(threads, q, key_cache, value_cache, rows, block_size, scale, window, softcap, sinks, out):
-    """All shares at once."""
+    """Run all shares in parallel."""
     for share in prange(threads):
         thread = np.int64(share)  # unsigned as prange gives it: attend_share would be compiled once more
         attend_share(thread, threads, q, key_cache, value_cache, rows, block_size, scale, window, softcap, sinks, out)

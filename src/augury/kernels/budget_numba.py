@@ -85,7 +85,7 @@ def share_rows(reach, rows, sizes, seconds, drafting, gain):
 
 @njit(**OPTIONS)
 def longest_without(given, most, slots, quiet, patience, soon):
-    """Count a pass, and say who has been without drafts for longest beyond its patience; -1: nobody."""
+    """Count a pass, and say who has been without drafts for longest beyond its patience; -1: none."""
     who, longest = -1, -1
     for i in range(len(slots)):
         slot = slots[i]

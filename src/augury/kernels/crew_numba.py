@@ -4,7 +4,7 @@ A decoder layer has ten steps that threads share. To begin and end a parallel lo
 where rows are few, and threads that wait between two loops fall asleep; here they meet at a counter.
 
 A loop gives each of its rounds a thread of its own only if as many threads are there. So a crew calls its roll first:
-where somebody does not come, nobody begins, and the caller works alone.
+if a thread does not arrive, none begins, and the caller works alone.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from augury.kernels.vectors import I32, INDEX, at
 MET, PRESENT, VERDICT, PLACES = 0, 16, 32, 48
 OPEN, TOGETHER, ALONE = 0, 1, 2
 LOOKS = 300  # at a number before a thread lets others have its core between two looks
-PATIENCE = 10_000_000  # nanoseconds until somebody who has not come is given up
+PATIENCE = 10_000_000  # nanoseconds to wait for a thread
 
 
 def _number(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -60,7 +60,7 @@ def _look(typing, numbers, place):
 
 @intrinsic
 def _decide(typing, numbers, place, verdict):
-    """Put a verdict where none is yet."""
+    """Store a verdict unless there is one."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         none = ir.Constant(ir.IntType(64), OPEN)
@@ -141,7 +141,7 @@ def meet(crew, threads, met):
 
 @njit(**STEADY)
 def all_here(crew, threads):
-    """Whether every thread has come; all of them are told the same."""
+    """Whether every thread has arrived; all of them get the same answer."""
     if _count(crew, PRESENT) == threads:
         _decide(crew, VERDICT, TOGETHER)
     looks, until = 0, _nanoseconds() + PATIENCE
@@ -158,5 +158,5 @@ def all_here(crew, threads):
 
 @njit(**STEADY)
 def left_alone(crew):
-    """Whether somebody did not come, and nothing was done."""
+    """Whether a thread did not arrive, and nothing was done."""
     return _look(crew, VERDICT) == ALONE

@@ -15,7 +15,7 @@ from augury.kernels.layout_triton import CHUNK, ROW_FIELDS
 BLOCK = 128
 
 
-class Fresh(NamedTuple):
+class UnreadTensors(NamedTuple):
     """Rows for what a drafter has not read yet."""
 
     rows: Tensor  # int64 [7, R], fields as in layout_triton
@@ -34,10 +34,10 @@ def fresh_rows(
     shift: int,
     masks: int,
     mask: int,
-) -> Fresh:
+) -> UnreadTensors:
     """Known tokens begin .. begin + count - 1 of each group and `masks` masks after them, in `size` rows."""
     groups, kind = len(slots), {"dtype": torch.int64, "device": slots.device}
-    out = Fresh(
+    out = UnreadTensors(
         torch.empty(ROW_FIELDS, size, **kind), torch.empty(3, size, **kind), torch.empty(groups * (1 + masks), **kind)
     )
     _fresh[(groups + 1,)](

@@ -15,7 +15,7 @@ import triton.language as tl
 from torch import Tensor
 from triton.language.extra.cuda import libdevice
 
-from augury.kernels.edits_triton import NEVER, Rows, edits_of, padded, scores, table_of
+from augury.kernels.edits_triton import NEVER, DrawRows, edits_of, padded, scores, table_of
 from augury.kernels.floor_triton import (
     CANDIDATES,
     INFINITE,
@@ -72,7 +72,7 @@ def searched(
     """Peaks and floors of every line, and the token drawn; without racing, a token only where nothing is sampled."""
     plan = plan_for(logits, draws, sampling, chunk)
     out = torch.empty(plan.lines, dtype=torch.int64, device=logits.device)
-    rows, table, edits = Rows(logits, draws.slots, draws.positions), table_of(sampling), edits_of(draws, sampling)
+    rows, table, edits = DrawRows(logits, draws.slots, draws.positions), table_of(sampling), edits_of(draws, sampling)
     grid, head = (plan.lines, plan.chunks), (rows, logits.stride(0), plan.vocab, table, edits, plan.peaks)
     bars, join = sampling.stops.shape[1] + sampling.bad_words.shape[1], padded(plan.chunks)
     wide: dict[str, Any] = {"CHUNK": plan.chunk, "BARS": bars, **EXACT}

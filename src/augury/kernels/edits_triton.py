@@ -42,7 +42,7 @@ class Table(NamedTuple):
     bias: Any
 
 
-class Edits(NamedTuple):
+class EditTensors(NamedTuple):
     """What changes the logits of each line; all None where the host knows that nothing does."""
 
     path: Any  # int32 [L, PATH]: drafted tokens above the line, its own included; for penalized slots only
@@ -54,7 +54,7 @@ class Edits(NamedTuple):
     mask_stride: Any
 
 
-class Rows(NamedTuple):
+class DrawRows(NamedTuple):
     """The lines to draw from."""
 
     logits: Any  # [L, V]
@@ -67,10 +67,10 @@ def table_of(sampling: SlotSampling) -> Table:
     return Table(*(getattr(sampling, name) for name in Table._fields))
 
 
-def edits_of(draws: Draws, sampling: SlotSampling) -> Edits:
+def edits_of(draws: Draws, sampling: SlotSampling) -> EditTensors:
     """List the path and the bars of every line."""
     if draws.plain:
-        return Edits(*[None] * len(Edits._fields))
+        return EditTensors(*[None] * len(EditTensors._fields))
     lines, device = len(draws.slots), draws.slots.device
     stops, (words, length) = sampling.stops.shape[1], sampling.bad_words.shape[1:]
 
@@ -79,7 +79,7 @@ def edits_of(draws: Draws, sampling: SlotSampling) -> Edits:
 
     masks = draws.masks
     grammar = (None, None, None) if masks is None else (masks.bits, masks.rows, masks.bits.stride(0))
-    edits = Edits(blank(PATH.value), blank(), blank(max(stops + words, 1)), blank(), *grammar)
+    edits = EditTensors(blank(PATH.value), blank(), blank(max(stops + words, 1)), blank(), *grammar)
     list_edits[(lines,)](
         draws.slots,
         draws.positions,

@@ -21,7 +21,7 @@ from augury.kernels.triton_ops import TritonOps
 
 if TYPE_CHECKING:
     from augury.kernels import AnyPacked
-    from augury.model.target import Rows
+    from augury.kernels.rows import Rows
 
 TRIALS = 4
 Shape = tuple[int, int, int, torch.dtype]  # rows, out, depth

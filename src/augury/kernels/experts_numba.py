@@ -77,7 +77,7 @@ def products_share(thread, threads, x, weights, begins, out):
 
 @njit(parallel=True, **OPTIONS)
 def products_parallel(threads, x, weights, begins, out):
-    """The whole on several threads."""
+    """All products, on several threads."""
     for share in prange(threads):
         products_share(np.int64(share), threads, x, weights, begins, out)
 

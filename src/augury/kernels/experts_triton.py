@@ -12,11 +12,16 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from augury.kernels.matrix_triton import STEP, WIDE, Tile
+from augury.kernels.matrix_triton import STEP, WIDE, MatrixTile
 from augury.kernels.route_triton import group
 
 # Up to so many pairs an expert on average, which tile: few wait for the matrices, many for arithmetic.
-TILES = ((8, Tile(16, 64, 4, 5)), (24, Tile(32, 64, 4, 4)), (64, Tile(64, 64, 4, 4)), (1 << 30, Tile(128, 64, 4, 3)))
+TILES = (
+    (8, MatrixTile(16, 64, 4, 5)),
+    (24, MatrixTile(32, 64, 4, 4)),
+    (64, MatrixTile(64, 64, 4, 4)),
+    (1 << 30, MatrixTile(128, 64, 4, 3)),
+)
 WIDTH = 1024  # numbers of a row that are added up by one program
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from augury.kernels.arrays import Array, array_of, lasting, optional, with_array
 from augury.kernels.layer_numba import run_layer
-from augury.kernels.pace import Pace, kind_of
+from augury.kernels.pace import ThreadTimings, kind_of
 from augury.kernels.tiles import Tiled
 from augury.kernels.unpack import BLOCK
 
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 
 
 NOBODY = np.empty(0, np.int64)
-PACE = Pace()  # of all layers: a process has one pool of threads
+PACE = ThreadTimings()  # of all layers: a process has one pool of threads
 NO_STACK = (np.empty((0, 0, 0), np.float32), np.empty((0, 0, 0), np.float32), np.empty(0, np.int64))
 
 
 @dataclass(slots=True)
-class View:
+class PassArrays:
     """A pass as numpy arrays."""
 
     positions: Array
@@ -34,7 +34,7 @@ class View:
     rows: tuple[Array, ...]  # positions, slots, context, base, ancestors, block_tables, and `first` alone
     block_size: int
     keys: int  # cache rows seen by all rows together, about
-    adapters: Array  # each row's adapter; empty: nobody has one
+    adapters: Array  # each row's adapter; empty: no adapters
 
 
 @dataclass(slots=True)
@@ -71,7 +71,7 @@ class FusedLayer:
         )
 
     def __call__(
-        self, x: Tensor, residual: Tensor, view: View, keys: Tensor, values: Tensor, norm: Tensor
+        self, x: Tensor, residual: Tensor, view: PassArrays, keys: Tensor, values: Tensor, norm: Tensor
     ) -> tuple[Tensor, Tensor]:
         """See Layer.__call__."""
         if self.threads == 1:
@@ -83,7 +83,7 @@ class FusedLayer:
         return found
 
     def _run(
-        self, threads: int, x: Tensor, residual: Tensor, view: View, keys: Tensor, values: Tensor, norm: Tensor
+        self, threads: int, x: Tensor, residual: Tensor, view: PassArrays, keys: Tensor, values: Tensor, norm: Tensor
     ) -> tuple[Tensor, Tensor]:
         cache, (scale, window, eps) = (lasting(keys), lasting(values)), self.numbers
         heads = int(self.matrices[2].shape[1]) * BLOCK // keys.shape[2]

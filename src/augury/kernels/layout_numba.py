@@ -97,19 +97,19 @@ def pad(rows: Array, row: int, lines: Array, line: int, nobody: int) -> None:
 def put_row(
     rows: Array, at: int, token: int, position: int, slot: int, context: int, base: int, ancestors: int, write: int
 ) -> None:
-    """All that a row is."""
+    """Write all fields of a row."""
     rows[0, at], rows[1, at], rows[2, at], rows[3, at] = token, position, slot, context
     rows[4, at], rows[5, at], rows[6, at] = base, ancestors, write
 
 
 @njit(cache=True, nogil=True)
 def put_line(lines: Array, at: int, row: int, slot: int, position: int, token: int, parent: int) -> None:
-    """All that a line is."""
+    """Write all fields of a line."""
     lines[0, at], lines[1, at], lines[2, at], lines[3, at], lines[4, at] = row, slot, position, token, parent
 
 
 @njit(cache=True, nogil=True)
 def physical(block_tables: Array, slot: int, logical: int, block_size: int) -> int:
-    """A cache row by the block tables; what lies past them is in nobody's reach."""
+    """A cache row by the block tables; what lies past them is never read."""
     block = min(logical // block_size, block_tables.shape[1] - 1)
     return block_tables[slot, block] * block_size + logical % block_size

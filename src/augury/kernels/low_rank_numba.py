@@ -65,7 +65,7 @@ def _add_shares(threads, x, stack, adapters, out):
 
 @njit(**STEADY)
 def add_low_rank(threads, x, stack, adapters, out):
-    """See kernels/low_rank.py; a stack is (down, up, bounds). No adapters at all: nobody has one."""
+    """See kernels/low_rank.py; a stack is (down, up, bounds). No adapters at all."""
     if adapters.size == 0:
         return
     if threads > 1 and x.shape[0] > 1:

@@ -69,7 +69,7 @@ def _quad(x, x0, width, lines, line, count, sums, place, out, o, columns, first,
 def chunk_product(x, start, count, lines, sums, out, column):
     """All rows of x times a block of weights, over the `count` elements from `start` on, which are what `lines` holds.
 
-    A sum stops where its chunk ends and goes on in the next, so its order is that of a whole line.
+    A sum stops where its chunk ends and continues in the next, so its order is that of a whole line.
     """
     rows, width, columns = x.shape[0], x.shape[1], out.shape[1]
     flat_x, flat_out = x.reshape(-1), out.reshape(-1)
@@ -149,7 +149,7 @@ def linear_alone(x, weight, bias, out):
 
 @njit(parallel=True, **OPTIONS)
 def linear_parallel(threads, x, weight, bias, out):
-    """The same on several."""
+    """The product on several threads."""
     for share in prange(threads):
         share_of_product(np.int64(share), threads, x, weight, out)
     add_bias(out, bias)

@@ -23,7 +23,7 @@ DEEP, SEGMENTS = 8192, 4  # a matrix of this depth is read in so many segments: 
 FEW_ROWS = 64
 
 
-class Tile(NamedTuple):
+class MatrixTile(NamedTuple):
     """What one program computes."""
 
     rows: int
@@ -35,13 +35,13 @@ class Tile(NamedTuple):
 
 # Up to so many rows, which tile: few rows wait for the matrix, many for arithmetic.
 TILES = (
-    (16, Tile(16, 64, 4, 6)),
-    (32, Tile(32, 64, 4, 6)),
-    (64, Tile(64, 64, 4, 5)),
-    (128, Tile(128, 64, 4, 4)),
-    (1 << 30, Tile(256, 128, 8, 3)),
+    (16, MatrixTile(16, 64, 4, 6)),
+    (32, MatrixTile(32, 64, 4, 6)),
+    (64, MatrixTile(64, 64, 4, 5)),
+    (128, MatrixTile(128, 64, 4, 4)),
+    (1 << 30, MatrixTile(256, 128, 8, 3)),
 )
-WIDE = Tile(16, 32, 4, 2)  # float32
+WIDE = MatrixTile(16, 32, 4, 2)  # float32
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -56,7 +56,7 @@ def segments_of(weight: Tensor) -> int:
     return SEGMENTS if weight.shape[1] >= DEEP else 1
 
 
-def multiply(x: Tensor, weight: Tensor, bias: Tensor | None, tile: Tile, segments: int = 1) -> Tensor:
+def multiply(x: Tensor, weight: Tensor, bias: Tensor | None, tile: MatrixTile, segments: int = 1) -> Tensor:
     """The product by tiles of this kind, the depth read in so many segments."""
     rows, outs, depth = len(x), *weight.shape
     apart = segments if rows <= FEW_ROWS else 1  # programs that share the depth

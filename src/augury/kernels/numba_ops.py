@@ -29,7 +29,7 @@ from augury.kernels import (  # noqa: E402
 )
 from augury.kernels.arrays import Array, array_of, fresh, lasting, optional  # noqa: E402
 from augury.kernels.digits_numba import linear_digits  # noqa: E402
-from augury.kernels.fused_layer import NOBODY, FusedLayer, View  # noqa: E402
+from augury.kernels.fused_layer import NOBODY, FusedLayer, PassArrays  # noqa: E402
 from augury.kernels.layer_numba import PANEL_ROWS  # noqa: E402
 from augury.kernels.quantized import Quantized  # noqa: E402
 from augury.kernels.tiles import Tiled, tiled  # noqa: E402
@@ -38,9 +38,9 @@ from augury.kernels.vectors import LANES  # noqa: E402
 if TYPE_CHECKING:
     from augury.kernels import AnyPacked, LayerRun
     from augury.kernels.low_rank import LowRankStack
+    from augury.kernels.rows import Rows
+    from augury.kernels.unpack import Packed
     from augury.model.layers import Layer
-    from augury.model.packed import Packed
-    from augury.model.target import Rows
 
 FEWEST = 4  # lines of a matrix that kernels take at a time
 VENDOR_ROWS = 64  # past this bf16 runs on the vendor's product, if the machine has instructions for it
@@ -55,14 +55,16 @@ class NumbaOps:
         self._threads = threads.share_pool()
         self._attended = False
 
-    def view(self, rows: Rows) -> View:
+    def view(self, rows: Rows) -> PassArrays:
         """Take the arrays out of their tensors."""
         set_num_threads(self._threads)  # the limit holds in one thread alone, and a server steps in another
         fields = (rows.positions, rows.slots, rows.context, rows.base, rows.ancestors, rows.block_tables)
         arrays = tuple(np.ascontiguousarray(field.numpy()) for field in fields)
         first = np.array([rows.first], np.int64)
         adapters = NOBODY if rows.adapters is None else np.ascontiguousarray(rows.adapters.numpy())
-        return View(arrays[0], rows.write.numpy(), (*arrays, first), rows.block_size, int(arrays[2].sum()), adapters)
+        return PassArrays(
+            arrays[0], rows.write.numpy(), (*arrays, first), rows.block_size, int(arrays[2].sum()), adapters
+        )
 
     def linear(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
         """Row-invariant, except for many rows in bf16 on machines that multiply bf16, which is many times faster."""
@@ -133,7 +135,7 @@ class NumbaOps:
         return out
 
     def route(self, logits: Tensor, count: int, normalise: bool) -> tuple[Tensor, Tensor]:
-        """Each row by itself."""
+        """Route each row by itself."""
         shares, array = fresh(len(logits), count)
         experts = torch.empty(len(logits), count, dtype=torch.int64)
         experts_numba.route(array_of(logits), normalise, array, experts.numpy())
@@ -165,7 +167,7 @@ class NumbaOps:
     def rotate_and_store(
         self,
         qkv: Tensor,
-        view: View,
+        view: PassArrays,
         rotary: tuple[Tensor, Tensor],
         keys: Tensor,
         values: Tensor,
@@ -191,8 +193,8 @@ class NumbaOps:
         )
         return qkv[:, : heads * dim].unflatten(1, (heads, dim))
 
-    def store(self, keys: Tensor, values: Tensor, view: View, key_cache: Tensor, value_cache: Tensor) -> None:
-        """A plain copy."""
+    def store(self, keys: Tensor, values: Tensor, view: PassArrays, key_cache: Tensor, value_cache: Tensor) -> None:
+        """Copy keys and values into the cache."""
         lasting(key_cache)[view.write] = keys.numpy()
         lasting(value_cache)[view.write] = values.numpy()
 
@@ -201,7 +203,7 @@ class NumbaOps:
         q: Tensor,
         keys: Tensor,
         values: Tensor,
-        view: View,
+        view: PassArrays,
         scale: float,
         window: int = 0,
         softcap: float = 0.0,
@@ -215,7 +217,7 @@ class NumbaOps:
     def rotate_store_attend(
         self,
         qkv: Tensor,
-        view: View,
+        view: PassArrays,
         rotary: tuple[Tensor, Tensor],
         keys: Tensor,
         values: Tensor,
@@ -250,7 +252,7 @@ class NumbaOps:
         heads: int,
         keys: Tensor,
         values: Tensor,
-        view: View,
+        view: PassArrays,
         scale: float,
         window: int,
         softcap: float,

@@ -24,7 +24,7 @@ def kind_of(rows: int, keys: int, weight: int) -> Kind:
 
 
 @dataclass(slots=True)
-class Pace:
+class ThreadTimings:
     """What a call of each kind takes alone, and what threads have lost against that lately."""
 
     lost: float = 0.0  # seconds

@@ -13,7 +13,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from augury.kernels.edits_triton import NEVER, Edits, Rows, grammatical, ordered, padded, raw_scores, scores
+from augury.kernels.edits_triton import NEVER, DrawRows, EditTensors, grammatical, ordered, padded, raw_scores, scores
 
 CHUNK = 2048  # tokens per program: fine enough for a few lines to fill the device, and for most of a line to be skipped
 NO_TOKEN = tl.constexpr(2**31 - 1)
@@ -53,7 +53,7 @@ def argmax(logits: Tensor, targets: Tensor | None = None) -> Tensor:
     chunks = triton.cdiv(vocab, chunk)
     peaks = blank_peaks(lines, chunks, logits.device, resort=False)
     out = torch.empty(lines, dtype=torch.int64, device=logits.device)
-    rows, none = Rows(logits, None, None), Edits(*[None] * len(Edits._fields))
+    rows, none = DrawRows(logits, None, None), EditTensors(*[None] * len(EditTensors._fields))
     find_peaks[(lines, chunks)](
         rows, logits.stride(0), vocab, None, none, peaks, None, CHUNK=chunk, BARS=1, num_warps=warps_of(chunk, 16)
     )

@@ -41,7 +41,7 @@ class Quantized:
 
     @property
     def num_bytes(self) -> int:
-        """What a product reads of it."""
+        """Bytes a product reads."""
         parts = (self.codes, self.scales, *(() if self.zeros is None else (self.zeros,)))
         return sum(part.numel() * part.element_size() for part in parts)
 

@@ -28,7 +28,7 @@ FEW_ROWS = 64  # up to this, segments have programs of their own
 NATIVE, BITS, HALVES = 0, 1, 2  # codes: 8-bit floats that the GPU converts, the same by shifting bits, 4-bit integers
 
 
-class Tile(NamedTuple):
+class QuantizedTile(NamedTuple):
     """What one program computes."""
 
     rows: int
@@ -38,10 +38,20 @@ class Tile(NamedTuple):
 
 
 # Up to so many rows, which tile. Two warps are fastest for few rows, and multiply by another instruction than four.
-MANY = (1 << 30, Tile(128, 128, 8, 3))
-TILES = ((16, Tile(16, 64, 2, 4)), (32, Tile(32, 64, 2, 4)), (128, Tile(64, 128, 4, 3)), MANY)
-STEADY = ((16, Tile(16, 64, 4, 5)), (32, Tile(32, 64, 4, 4)), (128, Tile(64, 64, 4, 4)), MANY)
-WIDE = Tile(16, 32, 4, 2)  # float32
+MANY = (1 << 30, QuantizedTile(128, 128, 8, 3))
+TILES = (
+    (16, QuantizedTile(16, 64, 2, 4)),
+    (32, QuantizedTile(32, 64, 2, 4)),
+    (128, QuantizedTile(64, 128, 4, 3)),
+    MANY,
+)
+STEADY = (
+    (16, QuantizedTile(16, 64, 4, 5)),
+    (32, QuantizedTile(32, 64, 4, 4)),
+    (128, QuantizedTile(64, 64, 4, 4)),
+    MANY,
+)
+WIDE = QuantizedTile(16, 32, 4, 2)  # float32
 
 
 def linear(

@@ -8,8 +8,8 @@ delta rule, a rate; the state S is K x V:
     out = S^T query
 
 Rows of a group are absorbed one after the other, in the order of the text and never in chunks: so the numbers do not
-depend on how a text was cut into passes. The draft's nodes go on from their parents' states and leave no trace in what
-is stored.
+depend on how a text was cut into passes. The draft's nodes continue from their parents' states and leave no trace in
+what is stored.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ def _with_torch(
     """The reference: all groups step by step."""
     share = memory.shape[1] // key.shape[1]
     query, key = query.repeat_interleave(share, 1), key.repeat_interleave(share, 1)
-    out = value.new_zeros(len(value) - course.front + 1, *value.shape[1:])  # the last line takes what nobody asked for
+    out = value.new_zeros(len(value) - course.front + 1, *value.shape[1:])  # the last line takes what is not needed
 
     def step(state: Tensor, row: Tensor, wanted: Tensor) -> Tensor:
         state = state * decay[row][..., None, None]

@@ -57,7 +57,7 @@ def scan(memory, course, query, key, value, decay, rate):
     if values < columns:
         value = F.pad(value, (0, columns - values))
     rows = len(value) - course.front
-    out = torch.empty(rows + 1, heads, columns)  # the last line takes what nobody asked for
+    out = torch.empty(rows + 1, heads, columns)  # the last line takes what is not needed
     query, key, value, decay = (t.contiguous().numpy() for t in (query, key, value, decay))
     delta = rate is not None
     rate = rate.contiguous().numpy() if delta else decay
@@ -69,8 +69,9 @@ def scan(memory, course, query, key, value, decay, rate):
 
 def _plan(course):
     """The rows of every group in their order, the same for all heads and layers."""
-    own = torch.stack((course.source, course.into, course.save_line, course.save_after, course.again,
-                       course.again_first, course.first, course.known, course.nodes)).numpy()  # fmt: skip
+    saved = (course.source, course.into, course.save_line, course.save_after)
+    read = (course.again, course.again_first, course.first, course.known, course.nodes)
+    own = torch.stack(saved + read).numpy()
     count = np.maximum(1, own[4] + own[7]) + own[8]  # a state without a certain row is copied, which is a step as well
     edges = np.concatenate((np.zeros(1, np.int64), np.cumsum(count)))
     steps = np.full((edges[-1], len(STEP)), -1)
@@ -130,7 +131,7 @@ def _plan_group(own, parents, front, rows, steps):
 
 @njit(**STEADY)
 def _plan_nodes(start, nodes, parents, front, state, nobody_asked, steps):
-    """Each goes on from its parent's state, and makes one of its own if it has children."""
+    """Each continues from its parent's state, and makes one of its own if it has children."""
     eldest, youngest = np.full(nodes + 1, -1), np.full(nodes + 1, -1)
     above = parents[start - front : start - front + nodes] + 1
     for i in range(nodes - 1, -1, -1):
@@ -148,7 +149,7 @@ def _plan_nodes(start, nodes, parents, front, state, nobody_asked, steps):
         if child < 0:
             continue
         step[AFTER], step[AFTER_SUMS] = start + child, child
-        if parent > 0 and youngest[parent] == i:  # nobody else goes on from there
+        if parent > 0 and youngest[parent] == i:  # no other row continues from there
             step[DEST] = step[SOURCE]
         else:
             step[DEST] = SCRATCH - used
@@ -185,7 +186,7 @@ def _ask(delta, state, s, keys, key, query, k, sums, p):
 
 @njit(inline="always", **STEADY)
 def _step(delta, state, s, into, d, keys, key, k, fade, write, query, after, sums, p):
-    """Make the state after a row, and ask it for the row at `after`; where that is negative nobody asks."""
+    """Make the state after a row, and ask it for the row at `after`; if that is negative, no row does."""
     if after < 0:
         update_state(state, s, into, d, keys, key, k, fade, write, 0, query, k, k, sums, p)
     elif delta:

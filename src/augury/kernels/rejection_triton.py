@@ -50,7 +50,7 @@ class Ends(NamedTuple):
     token: Any  # int32 [G, C]
 
 
-class Written(NamedTuple):
+class OutcomeTensors(NamedTuple):
     """Room for an Outcome of verify/sampling.py, as kernels take it."""
 
     emitted: Any
@@ -65,7 +65,7 @@ class ChainPass(NamedTuple):
     lines: tuple[Any, ...]  # what `probs_at` takes, from the rows on
     chain: Chain
     ends: Ends
-    out: Written
+    out: OutcomeTensors
     shape: tuple[int, int, int]  # chunks, nodes, width of the proposals
     common: dict[str, Any]
     wide: dict[str, Any]  # of kernels that read a chunk each
@@ -97,7 +97,7 @@ def prepare(
         return torch.empty(groups, *shape, dtype=dtype, device=device)
 
     i64, f32, chunks = torch.int64, torch.float32, plan.chunks
-    out = Written(room(i64, nodes + 1), room(i64), room(i64), room(i64, nodes))
+    out = OutcomeTensors(room(i64, nodes + 1), room(i64), room(i64), room(i64, nodes))
     race = room(torch.float64, chunks), room(f32, chunks), room(torch.int32, chunks)
     wide = {"CHUNK": plan.chunk, "num_warps": warps_of(plan.chunk, 16), **common}
     width = 0 if draft.probs is None else draft.probs.shape[2]

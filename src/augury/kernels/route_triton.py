@@ -18,7 +18,7 @@ CHUNK = 1024  # pairs that are looked at together
 FEWEST_PAIRS, FEWEST_BINS = 128, 32
 
 
-class Blocks(NamedTuple):
+class ExpertBlocks(NamedTuple):
     """Pairs of row and place, counted row by row, in blocks that one expert runs."""
 
     order: Tensor  # int32 [blocks * size]: pairs by expert; the number of pairs where a block is not full
@@ -49,7 +49,7 @@ def most_blocks(pairs: int, experts: int, size: int) -> int:
     return min(pairs, experts) + pairs // size
 
 
-def group(chosen: Tensor, experts: int, size: int) -> Blocks:
+def group(chosen: Tensor, experts: int, size: int) -> ExpertBlocks:
     """Sort the pairs of chosen [R, k] by expert, in blocks of `size`."""
     pairs, device = chosen.numel(), chosen.device
     blocks = most_blocks(pairs, experts, size)
@@ -66,7 +66,7 @@ def group(chosen: Tensor, experts: int, size: int) -> Blocks:
         CHUNK=min(CHUNK, max(FEWEST_PAIRS, triton.next_power_of_2(pairs))),
         WIDTH=max(FEWEST_BINS, triton.next_power_of_2(experts)),
     )
-    return Blocks(order, owner)
+    return ExpertBlocks(order, owner)
 
 
 @triton.jit

@@ -20,7 +20,7 @@ from augury.verify.sampling import Draws, SlotSampling
 def contest(
     logits: Tensor, top: Tensor, draws: Draws, sampling: SlotSampling, first: int, chunk: int | None = None
 ) -> tuple[Tensor, Tensor]:
-    """The best score of every chunk and who has it, float32 and int32 [L, C]; where nobody can win, -inf."""
+    """The best score of every chunk and who has it, float32 and int32 [L, C]; -inf if no token can win."""
     lines, width = logits.shape
     chunk = chunk or chunk_of(max(width, 1))
     chunks = max(1, triton.cdiv(width, chunk))

@@ -28,8 +28,9 @@ def _make_walk(updates: bool, asks: bool, delta: bool) -> Any:
         further, against query[q ..]. Without an update dest is not written to; without the delta rule only queries
         are summed."""
         where = (INDEX, INDEX)
-        signature = types.void(source, INDEX, dest, *where, key, INDEX, types.float32, write, INDEX, query, *where,
-                               sums, INDEX)  # fmt: skip
+        signature = types.void(
+            source, INDEX, dest, *where, key, INDEX, types.float32, write, INDEX, query, *where, sums, INDEX
+        )
 
         def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
             pointer = pointers(context, builder, signature, args)

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from augury.kernels.ahead_triton import can_launch_ahead
-from augury.kernels.matrix_triton import Tile, multiply
+from augury.kernels.matrix_triton import MatrixTile, multiply
 
 LARGE = 1 << 22  # numbers of a matrix that is worth it
 OUTS = 64  # lines of the matrix that a program multiplies
@@ -24,7 +24,7 @@ MOST_SEGMENTS, MOST_ROWS = 4, 64
 class Way(NamedTuple):
     """How a product is computed."""
 
-    tile: Tile
+    tile: MatrixTile
     segments: int  # of the depth, each by a program of its own
 
 
@@ -50,7 +50,7 @@ def way_of(rows: int, outs: int, depth: int, segments: int = 0) -> Way | None:
     if depth % (step * segments):
         return None
     height = 16 if rows <= 16 else 32 if few else MOST_ROWS
-    return Way(Tile(height, OUTS, 4, stages, step), segments)
+    return Way(MatrixTile(height, OUTS, 4, stages, step), segments)
 
 
 def _segments(tiles: int, depth: int, few: bool) -> int:

@@ -19,7 +19,7 @@ from augury.kernels.machine import LINES
 from augury.kernels.unpack import BLOCK
 
 if TYPE_CHECKING:
-    from augury.model.packed import Packed
+    from augury.kernels.unpack import Packed
 
 TILE = 2 * LINES
 GROUP = 4  # weights of one line that a dot product takes at a time

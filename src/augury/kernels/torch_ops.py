@@ -10,15 +10,15 @@ from augury.kernels import attention, experts, fused, low_rank
 
 if TYPE_CHECKING:
     from augury.kernels import AnyPacked
+    from augury.kernels.rows import Rows
+    from augury.kernels.unpack import Packed
     from augury.model.layers import Layer
-    from augury.model.packed import Packed
-    from augury.model.target import Rows
 
 
 class TorchOps:
     """See Ops."""
 
-    def view(self, rows: Rows) -> attention.Sight:
+    def view(self, rows: Rows) -> attention.VisibleKeys:
         """Resolve what every row sees."""
         return attention.look(rows)
 
@@ -31,7 +31,7 @@ class TorchOps:
     attend = staticmethod(attention.attend)
 
     def fused(self, layer: Layer) -> Layer:
-        """As it is."""
+        """No fused layers here: the layer itself."""
         return layer
 
     def arrange(self, weight: Packed, fast: bool) -> Packed:
@@ -50,7 +50,7 @@ class TorchOps:
     def rotate_and_store(
         self,
         qkv: Tensor,
-        view: attention.Sight,
+        view: attention.VisibleKeys,
         rotary: tuple[Tensor, Tensor],
         keys: Tensor,
         values: Tensor,
@@ -73,7 +73,7 @@ class TorchOps:
     def rotate_store_attend(
         self,
         qkv: Tensor,
-        view: attention.Sight,
+        view: attention.VisibleKeys,
         rotary: tuple[Tensor, Tensor],
         keys: Tensor,
         values: Tensor,
@@ -88,7 +88,7 @@ class TorchOps:
         return attention.attend(q, keys, values, view, scale, window).flatten(1)
 
     def store(
-        self, keys: Tensor, values: Tensor, view: attention.Sight, key_cache: Tensor, value_cache: Tensor
+        self, keys: Tensor, values: Tensor, view: attention.VisibleKeys, key_cache: Tensor, value_cache: Tensor
     ) -> None:
         """Write the rows to the cache; padding rows share row 0, whose content does not matter."""
         attention.store(keys, key_cache, view.rows.write)

@@ -24,9 +24,9 @@ from augury.kernels.quantized import Quantized
 
 if TYPE_CHECKING:
     from augury.kernels import AnyPacked
+    from augury.kernels.rows import Rows
+    from augury.kernels.unpack import Packed
     from augury.model.layers import Layer
-    from augury.model.packed import Packed
-    from augury.model.target import Rows
 
 UNPACKED_ROWS = 512  # from here on a quantised matrix is written out for cuBLAS, whose product takes longer than that
 
@@ -51,7 +51,7 @@ class TritonOps:
     run_experts = staticmethod(experts_triton.run_experts)
 
     def fused(self, layer: Layer) -> Layer:
-        """As it is."""
+        """No fused layers here: the layer itself."""
         return layer
 
     def arrange(self, weight: Packed, fast: bool) -> Packed:

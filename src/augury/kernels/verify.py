@@ -7,15 +7,13 @@ or on the device's way of splitting the work.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import NamedTuple
-
 import torch
 from torch import Tensor
 
 from augury.kernels.faces import face
 from augury.methods.spec import MAX_NODES
 from augury.verify.noise import TARGET, gumbel
+from augury.verify.rules import VerifyOps
 from augury.verify.sampling import Draws, Masks, Outcome, SlotSampling
 from augury.verify.tree import Draft, first_of_siblings, listed, rooted
 
@@ -25,13 +23,6 @@ MASS_UNIT = 2.0**40  # probabilities are summed as integers, in units of 2**-40 
 UNUSED = -1  # pads stops and bad words
 WORD_BITS = 32  # tokens in a word of a grammar's mask
 BEFORE_START = -2  # stands where the history has no token; no word holds it
-
-
-class VerifyOps(NamedTuple):
-    """The two operations of verification, on one kind of device."""
-
-    draw: Callable[[Tensor, Draws, SlotSampling], Tensor]
-    walk: Callable[[Tensor, Tensor, Draft], Outcome]
 
 
 def choose(device: torch.device | str) -> VerifyOps:

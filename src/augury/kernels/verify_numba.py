@@ -80,7 +80,7 @@ def greedy_lines(first: int, last: int, logits: np.ndarray, chosen: np.ndarray) 
 
 @njit(cache=True, nogil=True)
 def plain_lines(first: int, last: int, logits: np.ndarray, lines: Lines, filters: Filters, chosen: np.ndarray) -> None:
-    """Tokens of lines first .. last-1, whose logits nobody edits."""
+    """Tokens of lines first .. last-1, whose logits are not edited."""
     for line in range(first, last):
         chosen[line] = max(0, sampled_token(logits[line], lines.slots[line], lines.positions[line], filters))
 
@@ -120,7 +120,7 @@ def filters_of(s: SlotSampling) -> Filters:
 
 
 def edits_of(s: SlotSampling) -> tuple[Bias, Penalties, Bars]:
-    """What changes logits."""
+    """The logit edits as arrays."""
     penalties = Penalties(
         array_of(s.penalized),
         array_of(s.repetition),

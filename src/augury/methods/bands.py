@@ -56,8 +56,16 @@ def outwards(low: float, high: float) -> Pair:
     return math.floor(100 * low + TINY) / 100, math.ceil(100 * high - TINY) / 100
 
 
-def measured(low: float, usual: float, high: float, tokens: int, where: str, source: str, kind: Kind = "unknown",
-             curve: tuple[float, ...] = ()) -> Band:  # fmt: skip
+def measured(
+    low: float,
+    usual: float,
+    high: float,
+    tokens: int,
+    where: str,
+    source: str,
+    kind: Kind = "unknown",
+    curve: tuple[float, ...] = (),
+) -> Band:
     """A band out of lengths at one K; the rate follows from them."""
     rate = outwards((low - 1) / tokens, (high - 1) / tokens)
     return Band(rate, (low, high), where, curve, tokens, usual, kind, source)

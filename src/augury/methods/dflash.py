@@ -15,7 +15,7 @@ from augury.methods.spec import (
     Inferred,
     Method,
     Signs,
-    Speculator,
+    SpeculatorType,
     Trained,
     UsualHead,
     whole,
@@ -66,7 +66,7 @@ DFLASH = Method(
     weights="draft",
     features="auxiliary",
     signs=Signs(
-        speculators={"dflash": Speculator(), "dflash2": Speculator()},
+        speculators={"dflash": SpeculatorType(), "dflash2": SpeculatorType()},
         architectures=("DFlash", "LiLiCorr", "MuseGlimmerAssistant"),
         fields=("dflash_config",),
         names=("dflash",),

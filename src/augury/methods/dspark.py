@@ -18,7 +18,7 @@ from augury.methods.spec import (
     Inferred,
     Method,
     Signs,
-    Speculator,
+    SpeculatorType,
     UsualHead,
     whole,
 )
@@ -94,7 +94,7 @@ DSPARK = Method(
     keys=(*MODEL_KEYS, *BLOCK_DROP_KEYS, "parallel_drafting", "dspark_draft_topk"),
     weights="either",
     features="auxiliary",
-    signs=Signs(speculators={"dspark": Speculator()}, architectures=("DSpark",), names=("dspark",)),
+    signs=Signs(speculators={"dspark": SpeculatorType()}, architectures=("DSpark",), names=("dspark",)),
     default_tokens=_block,
     check=_fits,
     always_parallel=True,

@@ -3,7 +3,7 @@
 from augury.methods.bands import measured
 from augury.methods.fits import one_layer, same_width, state_and_token
 from augury.methods.lengths import all_but_first, multiple_of_depth, predict_depth
-from augury.methods.spec import HEAD_KEYS, PAIRS, GateRecipe, Method, Signs, Speculator, Trained, UsualHead
+from augury.methods.spec import HEAD_KEYS, PAIRS, GateRecipe, Method, Signs, SpeculatorType, Trained, UsualHead
 
 EAGLE = Method(
     name="eagle",
@@ -12,7 +12,7 @@ EAGLE = Method(
     keys=HEAD_KEYS,
     weights="draft",
     features="last",
-    signs=Signs(speculators={"eagle": Speculator()}, architectures=("Eagle",), names=("eagle-",)),
+    signs=Signs(speculators={"eagle": SpeculatorType()}, architectures=("Eagle",), names=("eagle-",)),
     default_tokens=predict_depth,
     check_tokens=multiple_of_depth,
     check=same_width,

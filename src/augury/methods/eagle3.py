@@ -9,7 +9,7 @@ from augury.methods.bands import measured
 from augury.methods.fits import LAYER_IDS, check_layers, one_layer, same_width
 from augury.methods.lengths import all_but_first, multiple_of_depth, predict_depth
 from augury.methods.notes import Note
-from augury.methods.spec import HEAD_KEYS, PAIRS, Case, GateRecipe, Method, Signs, Speculator, Trained, UsualHead
+from augury.methods.spec import HEAD_KEYS, PAIRS, Case, GateRecipe, Method, Signs, SpeculatorType, Trained, UsualHead
 
 OWN_WORDS = 32000  # what published heads choose from
 
@@ -43,7 +43,10 @@ EAGLE3 = Method(
     weights="draft",
     features="auxiliary",
     signs=Signs(
-        speculators={"eagle3": Speculator(), "peagle": Speculator({"parallel_drafting": True}, "a P-EAGLE head")},
+        speculators={
+            "eagle3": SpeculatorType(),
+            "peagle": SpeculatorType({"parallel_drafting": True}, "a P-EAGLE head"),
+        },
         architectures=("Eagle3", "Peagle", "PEagle"),
         fields=("draft_vocab_size", LAYER_IDS),
         names=("eagle3",),

@@ -87,7 +87,7 @@ def architectures(raw: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(map(str, found)) if isinstance(found, list) else ()
 
 
-class Target(NamedTuple):
+class TargetInfo(NamedTuple):
     """The model that is being sped up, as far as it is known."""
 
     name: str | None = None

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from augury.methods.errors import ConfigError, problem
-from augury.methods.facts import Target
+from augury.methods.facts import TargetInfo
 from augury.methods.notes import Note
 from augury.methods.spec import Case
 
@@ -33,7 +33,7 @@ def state_and_token(hidden: int, values: int) -> int:
     return 2 * hidden * hidden
 
 
-def check_layers(key: str, ids: list[Any], target: Target) -> None:
+def check_layers(key: str, ids: list[Any], target: TargetInfo) -> None:
     """Refuse layers that the target does not have."""
     layers = target.facts.layers if target.facts else None
     wrong = [i for i in ids if not isinstance(i, int) or i < 0 or (layers is not None and i > layers)]

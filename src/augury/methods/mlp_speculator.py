@@ -8,7 +8,7 @@ from typing import Any
 from augury.methods.errors import problem
 from augury.methods.lengths import once_through, predict_depth
 from augury.methods.notes import Note
-from augury.methods.spec import TREE_KEYS, WEIGHT_KEYS, Case, GateRecipe, Method, Signs, Speculator, Trained
+from augury.methods.spec import TREE_KEYS, WEIGHT_KEYS, Case, GateRecipe, Method, Signs, SpeculatorType, Trained
 
 
 def _fits(case: Case) -> tuple[Note, ...]:
@@ -34,7 +34,7 @@ MLP_SPECULATOR = Method(
     keys=(*WEIGHT_KEYS, *TREE_KEYS),
     weights="draft",
     features="last",
-    signs=Signs(speculators={"mlp_speculator": Speculator(nested=False)}, architectures=("MLPSpeculator",)),
+    signs=Signs(speculators={"mlp_speculator": SpeculatorType(nested=False)}, architectures=("MLPSpeculator",)),
     default_tokens=predict_depth,
     check_tokens=once_through,
     check=_fits,

@@ -43,7 +43,7 @@ REPEATS_QUIETLY = ("step3p5_mtp", "inkling_mtp")  # families whose layers were m
 DEPTH = "num_nextn_predict_layers"
 
 
-class Family(NamedTuple):
+class MTPFamily(NamedTuple):
     """How a target says that it has such layers, and what vLLM calls the drafter it makes of them."""
 
     alias: str
@@ -52,55 +52,69 @@ class Family(NamedTuple):
     default: int = 0  # n_predict when no key says it; 0: then there are no such layers
 
 
-QWEN35 = Family("qwen3_5_mtp", "Qwen3_5MTP", ("mtp_num_hidden_layers",))
-QWEN35_MOE = Family("qwen3_5_mtp", "Qwen3_5MoeMTP", ("mtp_num_hidden_layers",))
-QWEN4 = Family("qwen4_exp_mtp", "Qwen4ExpMTP", ("mtp_num_hidden_layers", DEPTH))
-DSA = Family("deepseek_mtp", "DeepseekV32MTPModel")
-NEMOTRON = Family("nemotron_h_mtp", "NemotronHMTPModel")
-MIMO_V2 = Family("mimo_v2_mtp", "MiMoV2MTPModel", (), 1)
-STEP = Family("step3p5_mtp", "Step3p5MTP", (DEPTH,), 1)
-GEMMA4 = Family("gemma4_mtp", "Gemma4MTPModel", (), 1)
-INKLING = Family("inkling_mtp", "InklingMTPModel", ("mtp_config.num_nextn_predict_layers", DEPTH))
-MINIMAX = Family("minimax_m3_mtp", "MiniMaxM3MTP", ("num_mtp_modules",), 1)
-BAILING_V3 = Family("bailing_hybrid_v3_mtp", "BailingMoeV3MTPModel")
-BAILING = Family("bailing_hybrid_mtp", "BailingMoeV25MTPModel")
+QWEN35 = MTPFamily("qwen3_5_mtp", "Qwen3_5MTP", ("mtp_num_hidden_layers",))
+QWEN35_MOE = MTPFamily("qwen3_5_mtp", "Qwen3_5MoeMTP", ("mtp_num_hidden_layers",))
+QWEN4 = MTPFamily("qwen4_exp_mtp", "Qwen4ExpMTP", ("mtp_num_hidden_layers", DEPTH))
+DSA = MTPFamily("deepseek_mtp", "DeepseekV32MTPModel")
+NEMOTRON = MTPFamily("nemotron_h_mtp", "NemotronHMTPModel")
+MIMO_V2 = MTPFamily("mimo_v2_mtp", "MiMoV2MTPModel", (), 1)
+STEP = MTPFamily("step3p5_mtp", "Step3p5MTP", (DEPTH,), 1)
+GEMMA4 = MTPFamily("gemma4_mtp", "Gemma4MTPModel", (), 1)
+INKLING = MTPFamily("inkling_mtp", "InklingMTPModel", ("mtp_config.num_nextn_predict_layers", DEPTH))
+MINIMAX = MTPFamily("minimax_m3_mtp", "MiniMaxM3MTP", ("num_mtp_modules",), 1)
+BAILING_V3 = MTPFamily("bailing_hybrid_v3_mtp", "BailingMoeV3MTPModel")
+BAILING = MTPFamily("bailing_hybrid_mtp", "BailingMoeV25MTPModel")
 
 # By model_type or by architecture, whichever the target's config.json shows.
-FAMILIES: dict[str, Family] = {
-    "deepseek_v3": Family("deepseek_mtp", "DeepSeekMTPModel"),
-    "deepseek_v32": DSA, "glm_moe_dsa": DSA,
-    "deepseek_v4": Family("deepseek_mtp", "DeepSeekV4MTPModel"),
-    "deepseek_v41": Family("deepseek_mtp", ""),
-    "dots3_note": Family("dots3_note_mtp", "Dots3NoteMTPModel", (DEPTH,), 1),
-    "pangu_ultra_moe": Family("pangu_ultra_moe_mtp", "OpenPanguMTPModel"),
-    "kimi_k3": Family("kimi_k3_mtp", "KimiK3MTPModel"),
-    "MiMoForCausalLM": Family("mimo_mtp", "MiMoMTPModel"),
-    "MiMoV2ForCausalLM": MIMO_V2, "MiMoV2FlashForCausalLM": MIMO_V2,
-    "MiMoV2OmniForCausalLM": Family("mimo_v2_mtp", "MiMoV2OmniMTPModel", (), 1),
-    "Glm4MoeForCausalLM": Family("glm4_moe_mtp", "Glm4MoeMTPModel"),
-    "Glm4MoeLiteForCausalLM": Family("glm4_moe_lite_mtp", "Glm4MoeLiteMTPModel"),
-    "GlmOcrForConditionalGeneration": Family("glm_ocr_mtp", "GlmOcrMTPModel"),
-    "ernie4_5_moe": Family("ernie_mtp", "ErnieMTPModel"),
-    "nemotron_h": NEMOTRON, "nemotron_h_puzzle": NEMOTRON,
-    "qwen3_next": Family("qwen3_next_mtp", "Qwen3NextMTP", (DEPTH,), 1),
-    "qwen4_exp": QWEN4, "qwen4_exp_text": QWEN4,
-    "qwen3_5": QWEN35, "qwen3_5_text": QWEN35, "qwen3_5_moe": QWEN35_MOE, "qwen3_5_moe_text": QWEN35_MOE,
+FAMILIES: dict[str, MTPFamily] = {
+    "deepseek_v3": MTPFamily("deepseek_mtp", "DeepSeekMTPModel"),
+    "deepseek_v32": DSA,
+    "glm_moe_dsa": DSA,
+    "deepseek_v4": MTPFamily("deepseek_mtp", "DeepSeekV4MTPModel"),
+    "deepseek_v41": MTPFamily("deepseek_mtp", ""),
+    "dots3_note": MTPFamily("dots3_note_mtp", "Dots3NoteMTPModel", (DEPTH,), 1),
+    "pangu_ultra_moe": MTPFamily("pangu_ultra_moe_mtp", "OpenPanguMTPModel"),
+    "kimi_k3": MTPFamily("kimi_k3_mtp", "KimiK3MTPModel"),
+    "MiMoForCausalLM": MTPFamily("mimo_mtp", "MiMoMTPModel"),
+    "MiMoV2ForCausalLM": MIMO_V2,
+    "MiMoV2FlashForCausalLM": MIMO_V2,
+    "MiMoV2OmniForCausalLM": MTPFamily("mimo_v2_mtp", "MiMoV2OmniMTPModel", (), 1),
+    "Glm4MoeForCausalLM": MTPFamily("glm4_moe_mtp", "Glm4MoeMTPModel"),
+    "Glm4MoeLiteForCausalLM": MTPFamily("glm4_moe_lite_mtp", "Glm4MoeLiteMTPModel"),
+    "GlmOcrForConditionalGeneration": MTPFamily("glm_ocr_mtp", "GlmOcrMTPModel"),
+    "ernie4_5_moe": MTPFamily("ernie_mtp", "ErnieMTPModel"),
+    "nemotron_h": NEMOTRON,
+    "nemotron_h_puzzle": NEMOTRON,
+    "qwen3_next": MTPFamily("qwen3_next_mtp", "Qwen3NextMTP", (DEPTH,), 1),
+    "qwen4_exp": QWEN4,
+    "qwen4_exp_text": QWEN4,
+    "qwen3_5": QWEN35,
+    "qwen3_5_text": QWEN35,
+    "qwen3_5_moe": QWEN35_MOE,
+    "qwen3_5_moe_text": QWEN35_MOE,
     "intern_s2_preview": QWEN35_MOE,
-    "interns2_mobius": Family("qwen3_5_mtp", "InternS2MobiusMTP", ("mtp_num_hidden_layers",)),
-    "bailing_hybrid": BAILING, "BailingMoeV2_5ForCausalLM": BAILING, "BailingMoeV3ForCausalLM": BAILING_V3,
-    "exaone_moe": Family("exaone_moe_mtp", "ExaoneMoeMTP"),
-    "exaone4_5": Family("exaone4_5_mtp", "Exaone4_5_MTP"),
-    "longcat_flash": Family("longcat_flash_mtp", "LongCatFlashMTPModel", (DEPTH,), 1),
-    "step3p5": STEP, "step3p7": STEP,
-    "hy_v3": Family("hy_v3_mtp", "HYV3MTPModel"), "hy_v4": Family("hy_v4_mtp", "HYV4MTPModel"),
-    "inkling_mm_model": INKLING, "inkling_model": INKLING,
-    "gemma4_assistant": GEMMA4, "gemma4_unified_assistant": GEMMA4,
-    "minimax_m3_vl": MINIMAX, "MiniMaxM3SparseForCausalLM": MINIMAX,
-    "glm5_next": Family("glm5_next_mtp", "Glm5NextMTPModel"),
-}  # fmt: skip
+    "interns2_mobius": MTPFamily("qwen3_5_mtp", "InternS2MobiusMTP", ("mtp_num_hidden_layers",)),
+    "bailing_hybrid": BAILING,
+    "BailingMoeV2_5ForCausalLM": BAILING,
+    "BailingMoeV3ForCausalLM": BAILING_V3,
+    "exaone_moe": MTPFamily("exaone_moe_mtp", "ExaoneMoeMTP"),
+    "exaone4_5": MTPFamily("exaone4_5_mtp", "Exaone4_5_MTP"),
+    "longcat_flash": MTPFamily("longcat_flash_mtp", "LongCatFlashMTPModel", (DEPTH,), 1),
+    "step3p5": STEP,
+    "step3p7": STEP,
+    "hy_v3": MTPFamily("hy_v3_mtp", "HYV3MTPModel"),
+    "hy_v4": MTPFamily("hy_v4_mtp", "HYV4MTPModel"),
+    "inkling_mm_model": INKLING,
+    "inkling_model": INKLING,
+    "gemma4_assistant": GEMMA4,
+    "gemma4_unified_assistant": GEMMA4,
+    "minimax_m3_vl": MINIMAX,
+    "MiniMaxM3SparseForCausalLM": MINIMAX,
+    "glm5_next": MTPFamily("glm5_next_mtp", "Glm5NextMTPModel"),
+}
 
 
-def family_of(target: Mapping[str, Any]) -> Family | None:
+def family_of(target: Mapping[str, Any]) -> MTPFamily | None:
     """The family a target's config.json belongs to, if one is known to train such layers."""
     kind = str(target.get("model_type", ""))
     listed = target.get("architectures")

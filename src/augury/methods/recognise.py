@@ -12,20 +12,20 @@ from typing import Any, NamedTuple
 
 from augury.methods.custom_class import CUSTOM_CLASS
 from augury.methods.eagle3 import EAGLE3
-from augury.methods.facts import ModelFacts, Target, architectures
+from augury.methods.facts import ModelFacts, TargetInfo, architectures
 from augury.methods.registry import ALIASES, METHODS, ORDINARY
-from augury.methods.spec import Method, Speculator
+from augury.methods.spec import Method, SpeculatorType
 
 KINDS = {kind: card for card in METHODS.values() for kind in card.kinds}
-SPECULATORS: dict[str, tuple[Method, Speculator]] = {
+SPECULATORS: dict[str, tuple[Method, SpeculatorType]] = {
     kind: (card, one) for card in METHODS.values() for kind, one in card.signs.speculators.items()
 }
 USUAL_SPECULATOR = EAGLE3  # what a speculators checkpoint is most often, where its type cannot be read
 NEWEST_FIRST = tuple(reversed(METHODS.values()))  # a newer family's checkpoints keep the marks of older ones
 
 
-class Choice(NamedTuple):
-    """A method, and what it was told from."""
+class Recognised(NamedTuple):
+    """A method, and what it was inferred from."""
 
     method: str
     why: str
@@ -41,45 +41,45 @@ def stands_for(model: str | None) -> Method | None:
     return next((card for card in METHODS.values() if model in card.signs.stand_ins), None)
 
 
-def choose(method: str, model: str | None, draft: Mapping[str, Any]) -> Choice | None:
+def choose(method: str, model: str | None, draft: Mapping[str, Any]) -> Recognised | None:
     """Our rule; None when neither method nor model says anything."""
     if method:
-        return Choice(ALIASES.get(method, method), "you named it")
+        return Recognised(ALIASES.get(method, method), "you named it")
     if model is None:
         return None
     if meant := stands_for(model):
-        return Choice(meant.name, f"model is {model!r}")
+        return Recognised(meant.name, f"model is {model!r}")
     last = model.rstrip("/").rpartition("/")[2]  # the directories above it say nothing of the model
     if draft:
-        return recognise(draft) or by_name(last) or Choice(ORDINARY.name, "it is an ordinary language model")
+        return recognise(draft) or by_name(last) or Recognised(ORDINARY.name, "it is an ordinary language model")
     if is_import_path(model) and not model.endswith(".gguf"):
-        return Choice(CUSTOM_CLASS.name, f"model={model!r} is an import path")
-    return by_name(last) or Choice(ORDINARY.name, "nothing in the name says otherwise")
+        return Recognised(CUSTOM_CLASS.name, f"model={model!r} is an import path")
+    return by_name(last) or Recognised(ORDINARY.name, "nothing in the name says otherwise")
 
 
-def recognise(draft: Mapping[str, Any]) -> Choice | None:
+def recognise(draft: Mapping[str, Any]) -> Recognised | None:
     """What a drafter's config.json says it is; None for an ordinary language model."""
     for field in ("speculators_model_type", "model_type"):
         kind = str(draft.get(field, ""))
         if kind in KINDS:
-            return Choice(KINDS[kind].name, f"the checkpoint's {field} is {kind!r}")
+            return Recognised(KINDS[kind].name, f"the checkpoint's {field} is {kind!r}")
     for name in architectures(draft):
         for card in NEWEST_FIRST:
             if any(part in name for part in card.signs.architectures):
-                return Choice(card.name, f"the checkpoint's architecture is {name}")
+                return Recognised(card.name, f"the checkpoint's architecture is {name}")
     for card in NEWEST_FIRST:
         for field in card.signs.fields:
             if draft.get(field) is not None:
-                return Choice(card.name, f"the checkpoint's config has {field}")
+                return Recognised(card.name, f"the checkpoint's config has {field}")
     return None
 
 
-def by_name(model: str | None) -> Choice | None:
+def by_name(model: str | None) -> Recognised | None:
     """What a name says, by the parts vLLM looks for."""
     for card in METHODS.values():
         for part in card.signs.names:
             if part in (model or "").lower():
-                return Choice(card.name, f"{part!r} is in the model's name")
+                return Recognised(card.name, f"{part!r} is in the model's name")
     return None
 
 
@@ -116,7 +116,7 @@ def vllm_view(
     method: str,
     card: Method,
     model: str | None,
-    target: Target,
+    target: TargetInfo,
     draft: ModelFacts | None,
     known: Callable[[Method], bool] = lambda card: True,
 ) -> str | None:

@@ -26,10 +26,22 @@ ORDINARY = DRAFT_MODEL  # what an ordinary language model drafts as
 METHODS: dict[str, Method] = {
     card.name: card
     for card in (
-        NGRAM, NGRAM_GPU, SUFFIX, DRAFT_MODEL, EAGLE, EAGLE3, MTP, MEDUSA, MLP_SPECULATOR, DFLASH, DSPARK,
-        HYBRID, CUSTOM_CLASS, EXTRACT_HIDDEN_STATES,
+        NGRAM,
+        NGRAM_GPU,
+        SUFFIX,
+        DRAFT_MODEL,
+        EAGLE,
+        EAGLE3,
+        MTP,
+        MEDUSA,
+        MLP_SPECULATOR,
+        DFLASH,
+        DSPARK,
+        HYBRID,
+        CUSTOM_CLASS,
+        EXTRACT_HIDDEN_STATES,
     )
-}  # fmt: skip
+}
 LOOK_UPS = {name: card.look_up for name, card in METHODS.items() if card.look_up}
 ALIASES: dict[str, str] = {alias: card.name for card in METHODS.values() for alias in card.aliases}
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
 from augury.methods.bands import Band as Band
-from augury.methods.facts import ModelFacts, Target
+from augury.methods.facts import ModelFacts, TargetInfo
 from augury.methods.notes import Note
 
 NEVER = "augury"  # `vllm_since` of a method that vLLM does not have
@@ -15,9 +15,18 @@ MAX_NODES = 63  # the largest draft: the ancestors of a node fit the bits of one
 
 # Keys of speculative_config that only drafters with weights of their own read.
 WEIGHT_KEYS = (
-    "model", "revision", "code_revision", "draft_load_config", "quantization", "enforce_eager", "max_model_len",
-    "draft_tensor_parallel_size", "attention_backend", "kv_cache_dtype", "moe_backend",
-)  # fmt: skip
+    "model",
+    "revision",
+    "code_revision",
+    "draft_load_config",
+    "quantization",
+    "enforce_eager",
+    "max_model_len",
+    "draft_tensor_parallel_size",
+    "attention_backend",
+    "kv_cache_dtype",
+    "moe_backend",
+)
 SAMPLED_KEYS = ("draft_sample_method", "use_local_argmax_reduction", "enable_adaptive_verification")
 TREE_KEYS = ("tree", "speculative_token_tree")
 PADDED_KEYS = ("disable_padded_drafter_batch",)
@@ -35,7 +44,7 @@ class Case(NamedTuple):
     """What is known while a configuration is resolved: the keys so far, the target, the drafter's files."""
 
     keys: Mapping[str, Any] = {}
-    target: Target = Target()
+    target: TargetInfo = TargetInfo()
     draft: ModelFacts | None = None
 
     @property
@@ -56,7 +65,7 @@ class Change(NamedTuple):
     notes: tuple[Note, ...] = ()
 
 
-class Speculator(NamedTuple):
+class SpeculatorType(NamedTuple):
     """A type of the speculators format: what such a checkpoint fixes, and why."""
 
     fixes: Mapping[str, Any] = {}
@@ -67,7 +76,7 @@ class Speculator(NamedTuple):
 class Signs(NamedTuple):
     """How a checkpoint of the method is recognised."""
 
-    speculators: Mapping[str, Speculator] = {}  # by speculators_model_type; as model_type they are known too
+    speculators: Mapping[str, SpeculatorType] = {}  # by speculators_model_type; as model_type they are known too
     model_types: tuple[str, ...] = ()
     architectures: tuple[str, ...] = ()  # parts of a class's name
     fields: tuple[str, ...] = ()  # keys that no other config.json has

@@ -18,10 +18,11 @@ from torch import Tensor, nn
 from transformers import AutoModelForCausalLM
 
 from augury.kernels import Ops, choose
+from augury.kernels.rows import Rows
 from augury.model.checkpoint import read_config
 from augury.model.errors import ModelError, one_line
 from augury.model.foreign import decoder_layers, decoder_of, fix_rotary, quietly, refuse
-from augury.model.foreign_attention import ATTENTION, Pass, Probe, current, let_mix, tune_by_position
+from augury.model.foreign_attention import ATTENTION, ForwardContext, Probe, current, let_mix, tune_by_position
 from augury.model.layers import Layer
 from augury.model.mixers import recurrent_layers
 from augury.model.prove import check_mixer, steps_error
@@ -29,7 +30,7 @@ from augury.model.rope import context_length, switch_length
 from augury.model.row_invariant import use_row_invariant_matrices
 from augury.model.split import Split
 from augury.model.state_pass import StatePass
-from augury.model.target import NORMED, KVCache, LayerShape, Rows, Scores
+from augury.model.target import NORMED, KVCache, LayerShape, TargetOutput
 
 T = TypeVar("T")
 
@@ -91,7 +92,7 @@ class Adapter:
         return adapter
 
     @torch.no_grad()
-    def forward(self, rows: Rows, features: tuple[int, ...] = ()) -> Scores:
+    def forward(self, rows: Rows, features: tuple[int, ...] = ()) -> TargetOutput:
         """See Target.forward."""
         run = self._pass(rows, features)
         token = current.set(run)
@@ -101,7 +102,7 @@ class Adapter:
         finally:
             current.reset(token)
         logits = out.logits[0] if self._takes_wanted else out.logits[0, rows.wanted]
-        return Scores(logits.float(), tuple(run.streams[i].to(self.cache_dtype) for i in features))
+        return TargetOutput(logits.float(), tuple(run.streams[i].to(self.cache_dtype) for i in features))
 
     @torch.no_grad()
     def run(self, rows: Rows, hidden: Tensor) -> Tensor:
@@ -145,10 +146,10 @@ class Adapter:
         for i, layer in enumerate(self._layers):
             layer.register_forward_hook(leaving(i + 1))
 
-    def _pass(self, rows: Rows, features: tuple[int, ...]) -> Pass:
+    def _pass(self, rows: Rows, features: tuple[int, ...]) -> ForwardContext:
         states = None if self.cache.states is None else StatePass(self.cache.states, rows)
         view = self._ops.view(rows)
-        return Pass(self._ops, view, self.cache, features, states, rows.long, rows.positions, self._chunk)
+        return ForwardContext(self._ops, view, self.cache, features, states, rows.long, rows.positions, self._chunk)
 
     def _measure(self) -> tuple[list[LayerShape], int]:
         """Learn the cache shapes and the vocabulary from a dry run without attention."""

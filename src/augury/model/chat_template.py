@@ -16,9 +16,19 @@ from typing import Any
 GUARDED = re.compile(r"\b(namespace|dict|generation)\b")
 UNDERSTOOD = {"chat_template", "add_generation_prompt", "continue_final_message", "tools", "documents", "tokenize"}
 OTHER_OPTIONS = {  # of apply_chat_template itself: not the template's variables
-    "conversation", "conversations", "sanitize_control_tokens", "padding", "truncation", "max_length",
-    "return_tensors", "return_dict", "return_assistant_tokens_mask", "tokenizer_kwargs", "messages", "self",
-}  # fmt: skip
+    "conversation",
+    "conversations",
+    "sanitize_control_tokens",
+    "padding",
+    "truncation",
+    "max_length",
+    "return_tensors",
+    "return_dict",
+    "return_assistant_tokens_mask",
+    "tokenizer_kwargs",
+    "messages",
+    "self",
+}
 REASONING = {"reasoning_content", "thinking", "reasoning"}  # transformers fills each from the others
 
 

@@ -88,7 +88,7 @@ class Checkpoint:
 def read_config(directory: Path, quantised: bool = False) -> Any:
     """The transformers configuration of a directory; never runs code that came with it.
 
-    `quantised`: who asks can read quantised weights, or reads none.
+    `quantised`: the caller can read quantised weights, or reads none.
     """
     if not (directory / "config.json").is_file():
         raise ModelError(f"{directory} is not a model directory: it has no config.json.")

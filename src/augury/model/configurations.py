@@ -2,7 +2,7 @@
 
 A configuration class imports the table of activations to check one name by it, and with the table come torch._dynamo
 and torch.distributed: a quarter of the time in which an engine starts. Where transformers finds no torch it omits this
-check, so it is told that there is none while that one module is imported. An activation that nobody knows is still
+check, so torch is hidden while that one module is imported. An unknown activation is still
 refused: our layers take silu alone, and every other model is run by transformers, which looks its activation up.
 
 transformers also reads all its model files for their names, once when it is imported and again with its first model: a

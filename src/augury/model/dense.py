@@ -12,10 +12,11 @@ from torch import Tensor
 
 from augury.kernels import Ops, choose
 from augury.kernels.faces import face
+from augury.kernels.rows import Rows
 from augury.model.checkpoint import Checkpoint, layers_config
-from augury.model.dense_plan import Plan, Reader
+from augury.model.dense_plan import DensePlan, TensorReader
 from augury.model.dummy import DummyCheckpoint
-from augury.model.layers import AnyLinear, Layer, Linear, PackedLinear, Pass
+from augury.model.layers import AdapterContext, AnyLinear, Layer, Linear, PackedLinear
 from augury.model.mixture_plan import MIXTURES
 from augury.model.packed import PackedFile
 from augury.model.quantized_file import QuantizedFile
@@ -23,7 +24,7 @@ from augury.model.rope import context_length, head_dim, rotary_tables
 from augury.model.schemes import read_scheme
 from augury.model.split import Split, SplitWords
 from augury.model.states import StateShape
-from augury.model.target import KVCache, LayerShape, Rows, Scores
+from augury.model.target import KVCache, LayerShape, TargetOutput
 
 MODEL_TYPES = ("llama", "mistral", "qwen2", "qwen3", *MIXTURES)
 
@@ -53,7 +54,7 @@ class Dense:
         self.split = split
         self.draft_split: Split | None = None
         dim = head_dim(config)
-        shape = Plan(config).attention.shape(split) if split else LayerShape(config.num_key_value_heads, dim, dim)
+        shape = DensePlan(config).attention.shape(split) if split else LayerShape(config.num_key_value_heads, dim, dim)
         self.layer_shapes = [shape] * self.num_layers
         self.state_shapes: list[StateShape] = []
         self.switch_length = 0
@@ -67,9 +68,9 @@ class Dense:
         self._first_norm = layers[0].attention_norm
         self._norms = [*(layer.attention_norm for layer in layers[1:]), norm]  # the norm that follows each layer
         self._head = head
-        self.current: Pass | None = None  # what LoRA adapters are told of a pass, where there may be any
+        self.current: AdapterContext | None = None  # what LoRA adapters need to know of a pass
         self.adapters: Any = None  # model/lora.py's Adapters, which lie around the projections
-        self.projections = Plan(config).projections()
+        self.projections = DensePlan(config).projections()
 
     def prepare_layers(self) -> None:
         """Bring the layers into the form in which they are run; once more after a projection was exchanged."""
@@ -81,7 +82,7 @@ class Dense:
         return self._ops
 
     @torch.no_grad()
-    def forward(self, rows: Rows, features: tuple[int, ...] = ()) -> Scores:
+    def forward(self, rows: Rows, features: tuple[int, ...] = ()) -> TargetOutput:
         """See Target.forward."""
         ops = self._ops
         view = ops.view(rows)
@@ -97,7 +98,7 @@ class Dense:
         wanted = x[rows.wanted]
         own = rows.own_words and isinstance(self._head, SplitWords)
         logits = self._head.own(wanted) if own else self.project(wanted)  # type: ignore[union-attr]
-        return Scores(logits, tuple(streams[i] for i in features))
+        return TargetOutput(logits, tuple(streams[i] for i in features))
 
     def embed(self, tokens: Tensor) -> Tensor:
         """See Target.embed."""
@@ -136,7 +137,7 @@ class Dense:
         matrices so.
         """
         config, ops = layers_config(directory), choose(device, exact)
-        plan, length = Plan(config), max_model_len or context_length(config)
+        plan, length = DensePlan(config), max_model_len or context_length(config)
         source: Checkpoint | DummyCheckpoint = DummyCheckpoint(dtype, device) if dummy else Checkpoint(directory)
         with source as checkpoint:
             if plan.mixtures and isinstance(checkpoint, Checkpoint):
@@ -144,7 +145,7 @@ class Dense:
             quantized = _quantized_file(checkpoint, config, device)
             (quantized or checkpoint).require(plan.shapes(), plan.spare)
             stored = quantized or (PackedFile(directory) if packed else None)
-            read = Reader(checkpoint, stored, ops, dtype, device, fast, rounds)
+            read = TensorReader(checkpoint, stored, ops, dtype, device, fast, rounds)
             rotary = tuple(t.to(device) for t in rotary_tables(config, length))
             layers = [
                 plan.layer(i, read, rotary, split)  # type: ignore[arg-type]

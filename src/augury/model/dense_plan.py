@@ -11,12 +11,13 @@ from torch import Tensor
 from augury.kernels import Ops
 from augury.kernels.faces import face
 from augury.kernels.quantized import Quantized, quantised
+from augury.kernels.unpack import Packed
 from augury.model.checkpoint import Checkpoint
 from augury.model.dummy import DummyCheckpoint
 from augury.model.errors import ModelError
 from augury.model.layers import AnyLinear, Attention, GatedMLP, Layer, Linear, Mixture, PackedLinear
 from augury.model.mixture_plan import MIXTURES, MixturePlan
-from augury.model.packed import Packed, PackedFile
+from augury.model.packed import PackedFile
 from augury.model.quantized_file import QuantizedFile
 from augury.model.rope import head_dim
 from augury.model.rounded import KINDS, rounded
@@ -24,7 +25,7 @@ from augury.model.split import Heads, Inward, Split, SplitWords, gate_lines, inw
 from augury.parallel.shares import widths
 
 
-class Reader:
+class TensorReader:
     """Tensors of a checkpoint, in the types the kernels want."""
 
     def __init__(
@@ -125,7 +126,7 @@ class Reader:
         return parts[0].clone() if self._rounds in KINDS else parts[0].contiguous()
 
 
-class Plan:
+class DensePlan:
     """What a configuration says of names, shapes, biases and windows."""
 
     def __init__(self, config: Any) -> None:
@@ -210,7 +211,7 @@ class Plan:
             shapes |= {"self_attn.q_norm.weight": (self.dim,), "self_attn.k_norm.weight": (self.dim,)}
         return shapes
 
-    def layer(self, i: int, read: Reader, rotary: tuple[Tensor, Tensor], split: Split | None = None) -> Layer:
+    def layer(self, i: int, read: TensorReader, rotary: tuple[Tensor, Tensor], split: Split | None = None) -> Layer:
         """Read one layer, or this rank's part of it."""
         at, hidden = f"model.layers.{i}.self_attn", self.config.hidden_size
         seen = self.attention.widths(split) if split else []
@@ -235,7 +236,7 @@ class Plan:
             mlp=self._mlp(i, read, split),
         )
 
-    def _mlp(self, i: int, read: Reader, split: Split | None) -> GatedMLP | Mixture:
+    def _mlp(self, i: int, read: TensorReader, split: Split | None) -> GatedMLP | Mixture:
         if self._mixes(i):
             assert self.mixtures
             return self.mixtures.read(i, read)

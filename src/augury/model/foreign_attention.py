@@ -27,7 +27,7 @@ TUNED = "augury_tuned"  # on a layer whose queries we scale: from which position
 
 
 @dataclass(slots=True)
-class Pass:
+class ForwardContext:
     """One forward pass, as the attention function and the hooks see it."""
 
     ops: Ops
@@ -97,7 +97,7 @@ class Probe:
         """Keep nothing."""
 
 
-current: ContextVar[Pass | Probe] = ContextVar("current pass")
+current: ContextVar[ForwardContext | Probe] = ContextVar("current pass")
 
 
 @dataclass(slots=True)

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from augury.model.errors import ModelError
-from augury.model.gguf_families import FAMILIES, TOP, Family
+from augury.model.gguf_families import FAMILIES, TOP, GGUFFamily
 
 if TYPE_CHECKING:
     import numpy as np
@@ -61,7 +61,7 @@ def convert(source: Path, target: Path, quiet: bool = False) -> str:
         return write_tensors(target / "model.safetensors", floats, {"format": "pt"}, advance)
 
 
-def family_of(file: GGUFFile) -> Family:
+def family_of(file: GGUFFile) -> GGUFFamily:
     """The family of a file's architecture; an error names the ones there are."""
     name = file.need("general.architecture")
     if name not in FAMILIES:
@@ -85,7 +85,7 @@ class Weight:
     offset: float = 0.0
 
 
-def plan_weights(file: GGUFFile, family: Family, config: dict[str, Any]) -> list[Weight]:
+def plan_weights(file: GGUFFile, family: GGUFFamily, config: dict[str, Any]) -> list[Weight]:
     """Match every stored tensor with its place in the transformers model; none may be left over on either side."""
     layers = range(config["num_hidden_layers"])
     wanted = [f"blk.{i}.{part}.weight" for i in layers for part in family.layer]
@@ -110,7 +110,7 @@ def plan_weights(file: GGUFFile, family: Family, config: dict[str, Any]) -> list
     return plan
 
 
-def _new_name(file: GGUFFile, family: Family, name: str) -> str:
+def _new_name(file: GGUFFile, family: GGUFFamily, name: str) -> str:
     """The transformers name of a stored tensor."""
     stem, _, ending = name.rpartition(".")
     if stem in TOP:

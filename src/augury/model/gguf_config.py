@@ -11,7 +11,7 @@ from augury.model.gguf_tokenizer import end_ids, special_id
 if TYPE_CHECKING:
     import numpy as np
 
-    from augury.model.gguf_families import Family
+    from augury.model.gguf_families import GGUFFamily
     from augury.model.gguf_file import GGUFFile
 
 GEMMA_27B_LAYERS = 62  # the one Gemma 3 that scales attention by hidden size and heads; no key says so
@@ -19,7 +19,7 @@ GEMMA_PATTERN = 6  # every sixth layer of Gemma 3 sees the whole context
 SAMPLING = {"temp": "temperature", "top_k": "top_k", "top_p": "top_p", "min_p": "min_p"}
 
 
-def build_config(file: GGUFFile, family: Family) -> dict[str, Any]:
+def build_config(file: GGUFFile, family: GGUFFamily) -> dict[str, Any]:
     """config.json of a GGUF file."""
     view = _View(file)
     heads = view.count("attention.head_count")

@@ -7,7 +7,7 @@ from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
-class Family:
+class GGUFFamily:
     """What conversion must know about one GGUF architecture."""
 
     model_type: str
@@ -43,10 +43,10 @@ TOP = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output"
 SILU = {"hidden_act": "silu"}
 GELU = {"hidden_activation": "gelu_pytorch_tanh"}
 FAMILIES = {
-    "llama": Family("llama", "LlamaForCausalLM", LAYER, QKVO, permuted=True, extra=SILU),
-    "qwen2": Family("qwen2", "Qwen2ForCausalLM", LAYER, QKV, always_biased=True, extra=SILU),
-    "qwen3": Family("qwen3", "Qwen3ForCausalLM", LAYER | QK_NORM, QKVO, extra=SILU),
-    "gemma3": Family(
+    "llama": GGUFFamily("llama", "LlamaForCausalLM", LAYER, QKVO, permuted=True, extra=SILU),
+    "qwen2": GGUFFamily("qwen2", "Qwen2ForCausalLM", LAYER, QKV, always_biased=True, extra=SILU),
+    "qwen3": GGUFFamily("qwen3", "Qwen3ForCausalLM", LAYER | QK_NORM, QKVO, extra=SILU),
+    "gemma3": GGUFFamily(
         "gemma3_text", "Gemma3ForCausalLM", LAYER | QK_NORM | GEMMA_NORMS, QKVO, norm_offset=1.0, extra=GELU
     ),
 }

@@ -240,7 +240,7 @@ def _adds(file: GGUFFile) -> tuple[bool, bool]:
 
 
 def _add_post_processor(tokenizer: Tokenizer, file: GGUFFile) -> None:
-    """Put bos before and eos after every text, where the file asks for it."""
+    """Put bos before and eos after every text, if the file says so."""
     from tokenizers.processors import TemplateProcessing
 
     adds_bos, adds_eos = _adds(file)

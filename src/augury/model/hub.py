@@ -50,7 +50,7 @@ def _download(model: str, quiet: bool, revision: str | None, patterns: tuple[str
     from huggingface_hub import snapshot_download
     from huggingface_hub.utils.tqdm import tqdm
 
-    class Bar(tqdm):
+    class HubBar(tqdm):
         """The hub's progress bar, shown where ours are."""
 
         def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -58,6 +58,6 @@ def _download(model: str, quiet: bool, revision: str | None, patterns: tuple[str
             super().__init__(*args, **kwargs | silent)
 
     path = snapshot_download(
-        model, revision=revision, allow_patterns=list(patterns), ignore_patterns=list(IGNORED), tqdm_class=Bar
+        model, revision=revision, allow_patterns=list(patterns), ignore_patterns=list(IGNORED), tqdm_class=HubBar
     )
     return Path(path)

@@ -41,7 +41,7 @@ class PackedLinear:
 
 
 @dataclass(slots=True)
-class Pass:
+class AdapterContext:
     """What projections with adapters must know of the pass under way."""
 
     adapters: Tensor | None = None  # int64 [R]: each row's place from 1 up, 0 for the base; None: all are the base's
@@ -54,7 +54,7 @@ class AdaptedLinear:
     base: AnyLinear
     ops: Ops
     stack: LowRankStack
-    current: Pass
+    current: AdapterContext
 
     def __call__(self, x: Tensor) -> Tensor:
         """Apply it to rows [R, in]."""

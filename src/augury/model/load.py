@@ -50,18 +50,9 @@ def load_target(
     kind = choose_dtype(directory, dtype, device, dummy)
     packed = packed and not dummy and device.type == "cpu" and kind == torch.float32
     packed = packed and (directory / PACKED_FILE).is_file()
-    if rounds in KINDS:
-        _check_rounded(rounds, device, kind)
-    if rounds and packed:
-        raise ModelError(
-            f"quantization={rounds!r}: this model's weights are quantised already; leave it out, or give "
-            "load_format='safetensors' to round them anew."
-        )
     fits = runs_dense(config)
-    if rounds and fits and has_mixtures(config):
-        raise ModelError(
-            f"quantization={quantization!r} does not round the experts of {config.model_type!r} yet; leave it out."
-        )
+    if rounds:
+        _check_rounded(rounds, device, kind, packed, config)
     if implementation == "dense" and not fits:
         raise ModelError(f"model type {config.model_type!r} has no dense implementation; use 'auto' or 'adapter'.")
     if split is not None:
@@ -91,12 +82,21 @@ def _check_quantization(config: Any, asked: str | None) -> str:
     return asked
 
 
-def _check_rounded(asked: str, device: torch.device, dtype: torch.dtype) -> None:
-    """Refuse to round to integers where no kernel of ours would read them."""
-    if device.type != "cpu":
+def _check_rounded(asked: str, device: torch.device, dtype: torch.dtype, packed: bool, config: Any) -> None:
+    """Refuse to round where no kernel of ours would read the result, or the weights are rounded already."""
+    if asked in KINDS and device.type != "cpu":
         raise ModelError(f"quantization={asked!r} is for CPUs; on a GPU use 'fp8'.")
-    if dtype != torch.float32:
+    if asked in KINDS and dtype != torch.float32:
         raise ModelError(f"quantization={asked!r} needs float32 activations; leave out dtype.")
+    if packed:
+        raise ModelError(
+            f"quantization={asked!r}: this model's weights are quantised already; leave it out, or give "
+            "load_format='safetensors' to round them anew."
+        )
+    if runs_dense(config) and has_mixtures(config):
+        raise ModelError(
+            f"quantization={asked!r} does not round the experts of {config.model_type!r} yet; leave it out."
+        )
 
 
 def check_split(config: Any, implementation: str, size: int, field: str = "tensor_parallel_size") -> None:

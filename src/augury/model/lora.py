@@ -6,7 +6,7 @@ from pathlib import Path
 
 from augury.kernels.low_rank import LowRankStack
 from augury.model.dense import Dense
-from augury.model.layers import AdaptedLinear, AnyLinear, GatedMLP, Pass
+from augury.model.layers import AdaptedLinear, AdapterContext, AnyLinear, GatedMLP
 from augury.model.lora_files import Factors, read_adapter
 
 # The fused projections of a layer, and the checkpoint's names of their parts.
@@ -23,7 +23,7 @@ class Adapters:
 
     def __init__(self, target: Dense, places: int, max_rank: int) -> None:
         self.places, self.max_rank, self._layers = places, max_rank, target.num_layers
-        self.current = target.current = Pass()
+        self.current = target.current = AdapterContext()
         self.shapes = target.projections
         self._stacks: list[dict[str, LowRankStack]] = []
         for layer in target.layers:

@@ -38,7 +38,7 @@ def let_go() -> None:
 
 
 def _code(maps: str) -> Iterator[tuple[int, int]]:
-    """Where the code of such libraries lies; nobody can have written there, so nothing is lost."""
+    """Where the code of such libraries lies; the pages are read-only, so nothing is lost."""
     for line in maps.splitlines():
         fields = line.split(maxsplit=5)
         if len(fields) == 6 and fields[1] == "r-xp" and any(part in fields[5] for part in LOADERS):

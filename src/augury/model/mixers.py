@@ -143,9 +143,16 @@ MIXERS: dict[str, type[GatedDelta] | type[Mamba2] | type[ShortConv]] = {
     "Lfm2MoeShortConv": ShortConv,
 }
 HYBRIDS = {
-    "qwen3_next", "qwen3_5_text", "qwen3_5_moe_text", "nemotron_h", "falcon_h1", "granitemoehybrid", "bamba", "lfm2",
+    "qwen3_next",
+    "qwen3_5_text",
+    "qwen3_5_moe_text",
+    "nemotron_h",
+    "falcon_h1",
+    "granitemoehybrid",
+    "bamba",
+    "lfm2",
     "lfm2_moe",
-}  # fmt: skip
+}
 
 
 def recurrent_layers(model: nn.Module, ops: Ops) -> list[tuple[Any, Mixer]]:

@@ -14,13 +14,13 @@ from augury.model.errors import ModelError
 from augury.model.layers import Mixture
 
 if TYPE_CHECKING:
-    from augury.model.dense_plan import Reader
+    from augury.model.dense_plan import TensorReader
 
 MIXTURES = ("qwen3_moe", "mixtral")
 
 
 @dataclass(frozen=True, slots=True)
-class Names:
+class ExpertNames:
     """Where a family's published checkpoints keep a layer's experts."""
 
     block: str
@@ -30,8 +30,8 @@ class Names:
 
 
 PUBLISHED = {
-    "qwen3_moe": Names("mlp", "gate_proj", "up_proj", "down_proj"),
-    "mixtral": Names("block_sparse_moe", "w1", "w3", "w2"),
+    "qwen3_moe": ExpertNames("mlp", "gate_proj", "up_proj", "down_proj"),
+    "mixtral": ExpertNames("block_sparse_moe", "w1", "w3", "w2"),
 }
 STACKED = "mlp"  # the block's name where experts are stacked
 
@@ -87,7 +87,7 @@ class MixturePlan:
         every = range(self.experts)
         return router | {self._of(i, e, name): shape for e in every for name, shape in of_one.items()}
 
-    def read(self, i: int, read: Reader) -> Mixture:
+    def read(self, i: int, read: TensorReader) -> Mixture:
         """A layer's mixture."""
         at, names = self._at(i), self._names
         router = read.plain([f"{at}.gate"])

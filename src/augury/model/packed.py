@@ -8,48 +8,18 @@ computes what the float32 model computes, and reads a fifth of the memory.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from safetensors import SafetensorError, safe_open
-from torch import Tensor
 
-from augury.kernels.unpack import BLOCK, unpacked
+from augury.kernels.unpack import Packed
 from augury.model.errors import ModelError
 from augury.model.gguf_blocks import UNPACK, widened
 
 PACKED_FILE = "packed.safetensors"
-
-
-@dataclass(slots=True)
-class Packed:
-    """A matrix [out, in]."""
-
-    codes: Tensor  # uint8 [out, in / 2]: in each block of 16 bytes, low halves then high halves; or int8 [out, in]
-    scales: Tensor  # float32 [out, in / 32, 2]: scale and shift; with int8 codes 3: scales of both halves, and shift
-
-    def __len__(self) -> int:
-        return len(self.codes)
-
-    @property
-    def width(self) -> int:
-        """The length of a line, `in`."""
-        return self.scales.shape[1] * BLOCK
-
-    def unpacked(self) -> Tensor:
-        """The float32 matrix."""
-        return unpacked(self.codes.view(len(self), self.scales.shape[1], -1), self.scales)
-
-    def some(self, wanted: Tensor) -> Packed:
-        """Some lines, still packed."""
-        return Packed(self.codes[wanted], self.scales[wanted])
-
-    def lines(self, wanted: Tensor) -> Tensor:
-        """Some lines of the float32 matrix."""
-        return self.some(wanted).unpacked()
 
 
 class PackedFile:

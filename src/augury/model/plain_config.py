@@ -57,8 +57,16 @@ def _are(*values: Any) -> Callable[[Any], bool]:
     return lambda value: any(type(value) is type(one) and value == one for one in values)
 
 
-COUNTS = ("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads",
-          "num_key_value_heads", "head_dim", "max_position_embeddings")  # fmt: skip
+COUNTS = (
+    "vocab_size",
+    "hidden_size",
+    "intermediate_size",
+    "num_hidden_layers",
+    "num_attention_heads",
+    "num_key_value_heads",
+    "head_dim",
+    "max_position_embeddings",
+)
 NEEDED: dict[str, Callable[[Any], bool]] = {
     **dict.fromkeys(COUNTS, _count),
     "model_type": _are("llama"),

@@ -16,8 +16,13 @@ from augury.model.chat_template import render
 
 PLAIN = ("PreTrainedTokenizerFast", "TokenizersBackend")  # one class: its old name, and its new
 NAMED = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
-OTHER_FILES = ("special_tokens_map.json", "added_tokens.json", "chat_template.jinja", "chat_template.json",
-               "additional_chat_templates")  # fmt: skip
+OTHER_FILES = (
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "chat_template.jinja",
+    "chat_template.json",
+    "additional_chat_templates",
+)
 REPAIRED = 100_000  # transformers looks for a mistake in the rules of vocabularies larger than this
 
 
@@ -66,7 +71,7 @@ class PlainTokenizer:
         return [self._tokenizer.id_to_token(token) for token in ids]
 
     def apply_chat_template(self, conversation: Any, **options: Any) -> Any:
-        """The text of a conversation, for `tokenize=False`; transformers has the last word on unusual ones."""
+        """The text of a conversation, for `tokenize=False`; transformers decides on unusual ones."""
         text = render(self.chat_template, self.special_tokens_map, conversation, options)
         return self.whole.apply_chat_template(conversation, **options) if text is None else text
 

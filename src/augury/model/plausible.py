@@ -10,17 +10,32 @@ from augury.config.files import CONFIG_BYTES, read_regular
 from augury.model.errors import ModelError
 
 COUNTS = (  # the largest models have a few hundred layers, heads and experts
-    "num_hidden_layers", "n_layer", "n_layers", "num_layers", "num_attention_heads", "n_head", "num_key_value_heads",
-    "num_nextn_predict_layers", "num_experts", "num_local_experts", "n_routed_experts", "n_shared_experts",
-)  # fmt: skip
+    "num_hidden_layers",
+    "n_layer",
+    "n_layers",
+    "num_layers",
+    "num_attention_heads",
+    "n_head",
+    "num_key_value_heads",
+    "num_nextn_predict_layers",
+    "num_experts",
+    "num_local_experts",
+    "n_routed_experts",
+    "n_shared_experts",
+)
 SIZES = (
-    "hidden_size", "intermediate_size", "moe_intermediate_size", "head_dim", "vocab_size", "max_position_embeddings",
-)  # fmt: skip
+    "hidden_size",
+    "intermediate_size",
+    "moe_intermediate_size",
+    "head_dim",
+    "vocab_size",
+    "max_position_embeddings",
+)
 MOST_COUNTED, LARGEST = 10_000, 2**31 - 1
 
 
 def check_plausible(directory: Path) -> None:
-    """Raise a ModelError for a config.json with numbers that no model has; what is not there is nobody's fault yet."""
+    """Raise a ModelError for a config.json with numbers that no model has; missing numbers are not checked here."""
     file = directory / "config.json"
     if not file.is_file():
         return

@@ -7,12 +7,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from augury.kernels.rows import Rows
 from augury.model.errors import ModelError
 from augury.model.foreign import quietly
 from augury.model.mixers import Mixer
 from augury.model.state_pass import StatePass
 from augury.model.states import States
-from augury.model.target import KVCache, Rows, Target
+from augury.model.target import KVCache, Target
 
 PROBE = (7, 11, 13)
 SLOTS = 2

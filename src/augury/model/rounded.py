@@ -10,9 +10,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from augury.kernels.unpack import BLOCK
+from augury.kernels.unpack import BLOCK, Packed
 from augury.model.errors import ModelError
-from augury.model.packed import Packed
 
 KINDS = ("int8", "int4")
 LAST = {"int8": 0xFF, "int4": 0xF}  # bits of a scale's 24 that make room for those of a code

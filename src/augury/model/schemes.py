@@ -16,7 +16,7 @@ ALIASES = {"awq_marlin": "awq", "gptq_marlin": "gptq", "auto_awq": "awq", "auto_
 
 @dataclass(frozen=True, slots=True)
 class Scheme:
-    """How the matrices of a checkpoint are written; which of them are is told by their tensors."""
+    """How the matrices of a checkpoint are written; which of them are is seen in their tensors."""
 
     method: str  # quant_method
     layout: str  # lines, blocks: 8-bit floats; awq, gptq, packed: 4-bit integers

@@ -105,7 +105,7 @@ def _locked(final: Path, quiet: bool, wait: bool = True) -> Iterator[bool]:
 
 
 def _sweep(folder: Path, ours: str | None) -> None:
-    """Delete what killed processes left behind: scratch directories whose lock is ours, or nobody's."""
+    """Delete what killed processes left behind: scratch directories whose lock is free."""
     for path in folder.glob(f"{SCRATCH}*"):
         owner = path.name.removeprefix(SCRATCH).rpartition("-")[0]
         if owner == ours:

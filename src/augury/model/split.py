@@ -1,6 +1,6 @@
 """A decoder divided among ranks: each has some heads, some lines of every matrix, some tokens of the vocabulary.
 
-Matrices that read the whole stream are divided by their lines, and each rank goes on with its own outputs. Those that
+Matrices that read the whole stream are divided by their lines, and each rank continues with its own outputs. Those that
 lead back to the stream come in two ways. On a CPU, and on a GPU with `exact`, ranks exchange their inputs, multiply
 their own lines with all of them and exchange the results: each sum is then taken by one rank in the order of a single
 one, and the bits are those of a single rank. Otherwise a matrix is divided by its columns and the ranks' sums are added

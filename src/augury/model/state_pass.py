@@ -13,13 +13,13 @@ import torch
 from torch import Tensor
 
 from augury.kernels.recurrence import Course, convolve, scan
+from augury.kernels.rows import Rows
 from augury.model.states import NEVER, States
-from augury.model.target import Rows
 
 
 @dataclass(slots=True)
 class Groups:
-    """The slots of a pass, a line each, int64 [G]; rows of nobody belong to group G."""
+    """The slots of a pass, a line each, int64 [G]; padding rows belong to group G."""
 
     of_row: Tensor  # int64 [R]
     slots: Tensor
@@ -98,7 +98,7 @@ class StatePass:
         """The convolution of rows x [R, C] and of those run again, and their gates; keeps what comes after them."""
         states, shape = self._states, self._states.shapes[layer]
         tail, log, slot_lines = states.tails[layer], states.logs[layer], 2 * states.slots
-        # A state that was found in the cache or is empty has no nodes behind it: nothing of theirs is run again.
+        # A state that was found in the cache or is empty has no nodes after it: nothing of theirs is run again.
         logged = log[torch.where(self._source < slot_lines, self._source, 0), : self._front].flatten(0, 1)
         everything = torch.cat((tail[self._source].flatten(0, 1), logged[:, : shape.channels], x))
         out = convolve(everything, self.taps, weight, bias, activate)
@@ -128,7 +128,7 @@ class StatePass:
         length, turn = usable.max(1)
         again = torch.where(fresh, 0, start - length)
         if start.device.type == "cpu" and bool(((again < 0) | (again > states.nodes) | ((length < 0) & ~fresh)).any()):
-            raise RuntimeError("a recurrent state is missing: no line of the slot holds a prefix to go on from")
+            raise RuntimeError("a recurrent state is missing: no line of the slot holds a prefix to continue from")
         other = torch.where(fresh, 0, 1 - turn)
         lengths = torch.where(fresh[:, None], NEVER, lengths)
         states.lengths[slots] = lengths.scatter(1, other[:, None], (start + self._groups.known)[:, None])

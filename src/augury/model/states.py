@@ -5,8 +5,8 @@ tokens that are certain; of the draft's nodes a pass keeps only what they brough
 turn out to be accepted are run again, from these, at the beginning of the next pass. The numbers are the same, so text
 is the same with drafts and without.
 
-A slot has two lines, used in turns: a pass reads the one with the longest prefix that it can go on from, and writes the
-other. So a pass that has failed can be run again, and nothing needs to be undone. Lines past the slots' hold states
+A slot has two lines, used in turns: a pass reads the one with the longest prefix that it can continue from, and writes
+the other. So a pass that has failed can be run again, and nothing needs to be undone. Lines past the slots' hold states
 of prefixes for others to find (engine/saved_states.py), and the very last is the empty state.
 """
 
@@ -53,7 +53,7 @@ class States:
     nodes: int  # the largest draft
     tails: list[Tensor]  # each [lines, taps, channels]: what the convolution saw last
     memory: list[Tensor]  # each as kernels.recurrence.make_memory lays it out
-    logs: list[Tensor]  # each [2 * slots, nodes, channels + gates]: inputs of the nodes behind a line's prefix
+    logs: list[Tensor]  # each [2 * slots, nodes, channels + gates]: inputs of the nodes after a line's prefix
     lengths: Tensor  # int64 [slots, 2]: tokens in the prefix of each of a slot's lines
     save_at: Tensor  # int64 [slots]: the prefix whose state is to be saved in passing
     save_line: Tensor  # int64 [slots]: and where

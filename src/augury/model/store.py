@@ -123,7 +123,7 @@ def verify(path: Path) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class CachedModel:
     """One thing in the cache."""
 
     name: str
@@ -134,16 +134,16 @@ class Entry:
     ready: bool  # false: it will be made again on next use
 
 
-def entries() -> list[Entry]:
+def entries() -> list[CachedModel]:
     """What is in the cache, by name."""
     found = []
     for path in _children("models"):
         ours = path.name == DEFAULT_FILE
         source = DEFAULT_PACKAGE if ours else "put there by hand"
-        found.append(Entry(path.name, "downloaded", path, _size(path), source, True))
+        found.append(CachedModel(path.name, "downloaded", path, _size(path), source, True))
     for path in _children("converted"):
         source = ((_manifest(path) or {}).get("source") or {}).get("path", "unknown")
-        found.append(Entry(path.name, "converted", path, _size(path), source, _usable(path)))
+        found.append(CachedModel(path.name, "converted", path, _size(path), source, _usable(path)))
     return sorted(found, key=lambda entry: entry.name)
 
 

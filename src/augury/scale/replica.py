@@ -23,7 +23,7 @@ logger = logging.getLogger("augury")
 
 
 class Unwell(Exception):
-    """The replica cannot answer any more; whoever keeps it should start another."""
+    """The replica cannot answer any more; its supervisor should start another."""
 
 
 class Replica:
@@ -109,7 +109,7 @@ class Replica:
             while messages := await sent.take():
                 yield messages
             await running  # an error of the application is the caller's to see
-        finally:  # whoever asked has left, or all is said
+        finally:  # the client has left, or all is sent
             left.set()
             running.cancel()
             with contextlib.suppress(asyncio.CancelledError):

@@ -31,7 +31,7 @@ class Choice(NamedTuple):
 
 
 class NoReplicas(Exception):
-    """There is nobody to answer."""
+    """There is no replica to answer."""
 
 
 class Router:
@@ -39,7 +39,7 @@ class Router:
 
     Rendezvous hashing needs no memory: routers that know nothing of each other agree, and a replica that comes or goes
     moves only the sessions that it gets or had. Memory is for what hashing cannot know: sessions that went elsewhere
-    because their home was busy stay there, and a replica that comes takes nobody's cache away.
+    because their home was busy stay there, and a new replica takes no session from its cache.
     """
 
     def __init__(self, slack: float = SLACK, free: int = FREE, remembered: int = REMEMBERED) -> None:

@@ -85,7 +85,7 @@ def _remember(service: Service, adapters: dict[str, str]) -> None:
 
 
 def shown_path(service: Service, name: str) -> str:
-    """Where a model comes from, as whoever loaded it named it: at run time, what lies under --lora-from, from there."""
+    """Where a model comes from, as it was named when loaded: at run time, what lies under --lora-from, from there."""
     settings = service.settings
     path = service.adapters.get(name, settings.model)
     if name in service.adapters and settings.lora_modules.get(name) != path and settings.lora_from is not None:

@@ -15,7 +15,7 @@ Item = tuple[int, Message | ApiError]
 
 
 def weight(update: Message) -> int:
-    """About how many bytes an update takes; a list that several share is nobody's."""
+    """About how many bytes an update takes; a list shared by several is not counted."""
     trace = update.get("trace", {})
     drafted = len(trace["draft"]["ids"]) if "draft" in trace else 0
     entries = sum(map(len, update.get("logprobs", ()))) + len(trace.get("tokens", ())) + drafted
@@ -75,7 +75,7 @@ class Updates:
         return item
 
     def cut_off(self) -> None:
-        """Forget what waits: whoever asked for it does not read it."""
+        """Forget what waits: the client does not read it."""
         self.clear()
         self.overrun.set()
         if self.on_overrun is not None:

@@ -22,7 +22,7 @@ from augury.engine.request import Request
 logger = logging.getLogger("augury")
 ABOUT = "about.json"
 FILES, OPEN = 1024, 16  # files in the directory, and those that are open
-ENDED = ("stop", "length")  # how an answer ends that nobody gave up on
+ENDED = ("stop", "length")  # how a complete answer ends
 
 
 class Collector:

@@ -1,4 +1,4 @@
-"""Jobs that wait for their grammars: each is compiled in a process of its own, while the engine's loop goes on."""
+"""Jobs that wait for their grammars: each is compiled in a process of its own, while the engine's loop continues."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Compiler:
             self._done.append(Compiled(job, None, error))
 
     def forget(self, job: int) -> None:
-        """Nobody waits for this job any more."""
+        """The client no longer waits for this job."""
         self._done = [compiled for compiled in self._done if compiled.job != job]
         if (waiting := self._tickets.pop(job, None)) is not None:
             self._intake.grammars.pool.forget(waiting[0])

@@ -18,113 +18,114 @@ UNREAD = 1 << 18  # bytes of a body that are thrown away after an answer that di
 MARGIN = 1.0  # seconds that bodies.py, whose refusal says more, is given before us
 
 
+class Patient(H11Protocol):
+    """Watches how long each side keeps the other waiting."""
+
+    read_seconds = write_seconds = 0.0
+    _reading: asyncio.TimerHandle | None = None
+    _writing: asyncio.TimerHandle | None = None
+    _full: tuple[float, int] | None = None  # since when a full buffer has held so many bytes, a little less by now
+    _part: Any = None  # of the request that is waited for
+    _thrown = 0
+
+    def connection_made(self, transport: Any) -> None:
+        """Begin to wait: a client that connects and says nothing is slow, too."""
+        super().connection_made(transport)
+        inner = self.app
+        self.conn._receive_buffer = StrictHeads()
+
+        async def app(scope: Scope, receive: Receive, send: Send) -> None:
+            if transport.is_closing():  # what followed the head was refused before we got to run
+                await gone(receive)
+                return
+            scope[HANG_UP], scope[STALLED] = transport.abort, self._stalled
+            await inner(scope, receive, send)
+
+        self.app = app
+        self._expect(h11.IDLE)
+
+    def data_received(self, data: bytes) -> None:
+        """Read on, and wait for what is missing then; after a refusal nothing is read."""
+        if self.transport.is_closing():
+            return
+        if self.conn.our_state is h11.DONE and self.conn.their_state is h11.SEND_BODY:
+            self._thrown += len(data)
+            if self._thrown > UNREAD:
+                self.transport.abort()
+                return
+        super().data_received(data)
+        self._expect(self.conn.their_state)
+
+    def send_400_response(self, msg: str) -> None:
+        """Refuse what is no request, or hang up where a response has begun already."""
+        if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
+            super().send_400_response(msg)
+        else:
+            self.transport.abort()
+
+    def on_response_complete(self) -> None:
+        """What is missing may be another request's now."""
+        super().on_response_complete()
+        self._thrown = 0
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Nothing left to wait for."""
+        self._expect(None)
+        self._rest()
+        super().connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        """The client does not keep up: begin to watch what it takes."""
+        super().pause_writing()
+        self._full = self.loop.time(), self.transport.get_write_buffer_size()
+        self._watch()
+
+    def resume_writing(self) -> None:
+        """It has caught up."""
+        super().resume_writing()
+        self._full = None
+        self._rest()
+
+    def _expect(self, part: Any) -> None:
+        """Restart the clock when another part of a request is the missing one; nothing drips in for ever."""
+        if part not in (h11.IDLE, h11.SEND_BODY):
+            part = None
+        if part is not self._part or (part is not None and self._reading is None):
+            if self._reading is not None:
+                self._reading.cancel()
+                self._reading = None
+            if part is not None:
+                wait = self.read_seconds + (MARGIN if part is h11.SEND_BODY else 0)
+                self._reading = self.loop.call_later(wait, self.transport.close)
+            self._part = part
+
+    def _watch(self) -> None:
+        self._rest()
+        left = self.transport.get_write_buffer_size()
+        self._writing = self.loop.call_later(self.write_seconds, self._look, left)
+
+    def _look(self, before: int) -> None:
+        if before - self.transport.get_write_buffer_size() >= PROGRESS:
+            self._watch()
+        else:
+            self.transport.abort()  # close() would wait until everything is taken
+
+    def _stalled(self) -> float:
+        """Seconds since the client last took PROGRESS bytes of a full buffer; 0 while there is room."""
+        if self._full is None:
+            return 0.0
+        since, before = self._full
+        left = self.transport.get_write_buffer_size()
+        if before - left >= PROGRESS:
+            since, self._full = self.loop.time(), (self.loop.time(), left)
+        return self.loop.time() - since
+
+    def _rest(self) -> None:
+        if self._writing is not None:
+            self._writing.cancel()
+            self._writing = None
+
+
 def with_patience(read_seconds: float, write_seconds: float) -> type[H11Protocol]:
     """uvicorn's protocol with deadlines, for heads, bodies and answers, and with strict heads."""
-
-    class Patient(H11Protocol):
-        """Watches how long each side keeps the other waiting."""
-
-        _reading: asyncio.TimerHandle | None = None
-        _writing: asyncio.TimerHandle | None = None
-        _full: tuple[float, int] | None = None  # since when a full buffer has held so many bytes, a little less by now
-        _part: Any = None  # of the request that is waited for
-        _thrown = 0
-
-        def connection_made(self, transport: Any) -> None:
-            """Begin to wait: a client that connects and says nothing is slow, too."""
-            super().connection_made(transport)
-            inner = self.app
-            self.conn._receive_buffer = StrictHeads()
-
-            async def app(scope: Scope, receive: Receive, send: Send) -> None:
-                if transport.is_closing():  # what followed the head was refused before we got to run
-                    await gone(receive)
-                    return
-                scope[HANG_UP], scope[STALLED] = transport.abort, self._stalled
-                await inner(scope, receive, send)
-
-            self.app = app
-            self._expect(h11.IDLE)
-
-        def data_received(self, data: bytes) -> None:
-            """Read on, and wait for what is missing then; after a refusal nothing is read."""
-            if self.transport.is_closing():
-                return
-            if self.conn.our_state is h11.DONE and self.conn.their_state is h11.SEND_BODY:
-                self._thrown += len(data)
-                if self._thrown > UNREAD:
-                    self.transport.abort()
-                    return
-            super().data_received(data)
-            self._expect(self.conn.their_state)
-
-        def send_400_response(self, msg: str) -> None:
-            """Refuse what is no request, or hang up where a response has begun already."""
-            if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
-                super().send_400_response(msg)
-            else:
-                self.transport.abort()
-
-        def on_response_complete(self) -> None:
-            """What is missing may be another request's now."""
-            super().on_response_complete()
-            self._thrown = 0
-
-        def connection_lost(self, exc: Exception | None) -> None:
-            """Nothing left to wait for."""
-            self._expect(None)
-            self._rest()
-            super().connection_lost(exc)
-
-        def pause_writing(self) -> None:
-            """The client does not keep up: begin to watch what it takes."""
-            super().pause_writing()
-            self._full = self.loop.time(), self.transport.get_write_buffer_size()
-            self._watch()
-
-        def resume_writing(self) -> None:
-            """It has caught up."""
-            super().resume_writing()
-            self._full = None
-            self._rest()
-
-        def _expect(self, part: Any) -> None:
-            """Restart the clock when another part of a request is the missing one; nothing drips in for ever."""
-            if part not in (h11.IDLE, h11.SEND_BODY):
-                part = None
-            if part is not self._part or (part is not None and self._reading is None):
-                if self._reading is not None:
-                    self._reading.cancel()
-                    self._reading = None
-                if part is not None:
-                    wait = read_seconds + (MARGIN if part is h11.SEND_BODY else 0)
-                    self._reading = self.loop.call_later(wait, self.transport.close)
-                self._part = part
-
-        def _watch(self) -> None:
-            self._rest()
-            left = self.transport.get_write_buffer_size()
-            self._writing = self.loop.call_later(write_seconds, self._look, left)
-
-        def _look(self, before: int) -> None:
-            if before - self.transport.get_write_buffer_size() >= PROGRESS:
-                self._watch()
-            else:
-                self.transport.abort()  # close() would wait until everything is taken
-
-        def _stalled(self) -> float:
-            """Seconds since the client last took PROGRESS bytes of a full buffer; 0 while there is room."""
-            if self._full is None:
-                return 0.0
-            since, before = self._full
-            left = self.transport.get_write_buffer_size()
-            if before - left >= PROGRESS:
-                since, self._full = self.loop.time(), (self.loop.time(), left)
-            return self.loop.time() - since
-
-        def _rest(self) -> None:
-            if self._writing is not None:
-                self._writing.cancel()
-                self._writing = None
-
-    return Patient
+    return type("Patient", (Patient,), {"read_seconds": read_seconds, "write_seconds": write_seconds})

@@ -40,7 +40,7 @@ class Controls:
         """The engine has died with an order in its hands."""
         if self._answer is not None and not self._answer.done():
             self._answer.set_exception(ApiError(503, "the engine died while it loaded something.", code="engine_died"))
-            self._answer.exception()  # somebody who asked may have left
+            self._answer.exception()  # the client may have left
         self._answer = None
 
 

@@ -181,7 +181,7 @@ class EngineClient:
         self._fault("keeper", "the task that keeps the engine has ended", error)
         self._kill()
         self._fail_all(ApiError(503, "the engine died while it worked on this request.", code="engine_died"), "error")
-        self._give_up(f"nobody keeps the engine any more ({type(error).__name__}: {error}); the server ends.")
+        self._give_up(f"the engine's supervisor failed ({type(error).__name__}: {error}); the server ends.")
 
     def _fault(self, where: str, what: str, error: BaseException) -> None:
         logger.error("%s", what, exc_info=error)
@@ -202,7 +202,7 @@ class EngineClient:
             self._kill()
 
     async def _last_words(self) -> str:
-        """How the process ended; one that closed its side and goes on is killed."""
+        """How the process ended; one that closed its side and continues is killed."""
         assert self._process is not None
         try:
             code = await asyncio.wait_for(self._process.wait(), FAREWELL)

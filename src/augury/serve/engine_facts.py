@@ -1,4 +1,4 @@
-"""What the server is told of the engine that it has started."""
+"""What the server knows of the engine that it has started."""
 
 from __future__ import annotations
 

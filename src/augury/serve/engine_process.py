@@ -89,7 +89,7 @@ class EngineProcess:
             else:
                 self.inbox.add(message)
         begun = time.monotonic()
-        while self.leaving and time.monotonic() - begun < SLICE:  # first: the sooner, the less is done for nobody
+        while self.leaving and time.monotonic() - begun < SLICE:  # first: the sooner, the less work is wasted
             self._drop(self.leaving.popleft())
         begun = time.monotonic()
         while self.inbox and (not self.engine.busy or time.monotonic() - begun < SLICE):
@@ -171,7 +171,7 @@ class EngineProcess:
         self._fail(jobs, error)
 
     def _sound(self) -> bool:
-        """Whether the engine can run a pass that holds nobody's tokens."""
+        """Whether the engine can run a pass without tokens."""
         try:
             warm_up(self.engine.runner, (1,))
             self.engine.state.limit.tolist()  # a GPU tells of its errors when it is waited for

@@ -67,7 +67,7 @@ def start_ahead() -> None:
 
 
 def end_ahead() -> None:
-    """Nobody takes it: the server is another one, or could not be made."""
+    """It is not needed: the server is another one, or could not be made."""
     while _ahead:
         _ahead.pop().kill()
 
@@ -88,7 +88,7 @@ async def start_engine(start: Message) -> Started:
     try:
         reader, writer = await asyncio.open_connection(sock=process.socket)
         return Started(process, reader, writer, await _greet(process, reader, writer, start))
-    except BaseException:  # also where the server is told to end while the model loads
+    except BaseException:  # also if the server is stopped while the model loads
         (writer or process.socket).close()
         if process.returncode is None:
             process.kill()

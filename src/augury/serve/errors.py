@@ -21,12 +21,12 @@ TYPES = {
     429: "rate_limit_error",
     503: "service_unavailable_error",
 }
-RETRY_AFTER = 2  # seconds a client is told to wait
+RETRY_AFTER = 2  # Retry-After, in seconds
 LONGEST, LONGEST_NAME = 600, 120  # characters of a message and of a field's name: what a client sent comes back cut
 
 
 class ApiError(Exception):
-    """A request that cannot be answered, and the field it hangs on."""
+    """A request that cannot be answered, and the field at fault."""
 
     def __init__(self, status: int, message: str, param: str | None = None, code: str | None = None) -> None:
         super().__init__(cut(message, LONGEST))
@@ -40,7 +40,7 @@ class ApiError(Exception):
         return {"error": error}
 
     def response(self) -> JSONResponse:
-        """The whole answer; clients that may try again are told when."""
+        """The whole answer, with Retry-After for clients that may try again."""
         headers = {"Retry-After": str(RETRY_AFTER)} if self.status in (429, 503) else {}
         if self.status == 401:
             headers["WWW-Authenticate"] = "Bearer"

@@ -113,7 +113,7 @@ def check_room(jobs: Collection[Job], shares: Shares, client: str, more: int) ->
 
 
 def failure(message: Message) -> ApiError:
-    """What a client is told whose request the engine has given up: "busy" or "broken"."""
+    """The error for a client whose request the engine has given up: "busy" or "broken"."""
     if message["type"] == "busy":
         return ApiError(503, message["message"], code="grammars_busy")
     return ApiError(500, f"the engine failed on this request: {message['message']}", code="engine_failed")

@@ -11,7 +11,7 @@ class Keys:
     """The keys of a server; each is a tenant of its own unless they share."""
 
     def __init__(self, keys: Sequence[str], share: bool = False) -> None:
-        self.apart = len(set(keys)) > 1 and not share  # one key alone has nobody to be kept from
+        self.apart = len(set(keys)) > 1 and not share  # a single key needs no separation
         self._tenants = [(hashlib.sha256(key.encode()).digest(), _tenant(key) if self.apart else "") for key in keys]
 
     def __bool__(self) -> bool:

@@ -33,7 +33,7 @@ class Bucket:
 
 
 class Live:
-    """Collects steps; seconds in which nothing was heard are filled in when somebody looks."""
+    """Collects steps; seconds in which nothing was heard are filled in when the page is read."""
 
     def __init__(self, k: int) -> None:
         self.started = time.time()

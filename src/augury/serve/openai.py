@@ -26,7 +26,7 @@ MOST_UNKNOWN, LONGEST_NAME = 64, 64  # fields that are not ours, and characters 
 HEAVY = 4096  # entries of lists
 Text = Annotated[str, Field(max_length=LONGEST_STOP)]
 Word = Annotated[str, Field(max_length=128)]
-# Of a list only the first wrong item is told, so no more are looked for.
+# Only a list's first wrong item is reported, so the search ends there.
 Ids = Annotated[list[int], Field(fail_fast=True)]
 Texts = Annotated[list[Text], Field(fail_fast=True)]
 Words = Annotated[list[Word], Field(fail_fast=True)]
@@ -276,7 +276,7 @@ class ChatRequest(Generation):
 
     @property
     def template_options(self) -> dict[str, Any]:
-        """What the chat template is told besides messages and tools."""
+        """Variables of the chat template besides messages and tools."""
         effort = {"reasoning_effort": self.reasoning_effort} if self.reasoning_effort else {}
         return {**effort, **(self.chat_template_kwargs or {})}
 

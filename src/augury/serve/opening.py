@@ -28,7 +28,7 @@ logger = logging.getLogger("augury")
 
 
 def load_tokenizer(directory: Path) -> Tokenizer:
-    """The model's tokenizer; transformers would import torch to no purpose, so it is told that there is none."""
+    """The model's tokenizer; transformers would import torch to no purpose, so torch is hidden from it."""
     missing: Any = None
     if sys.modules.setdefault("torch", missing) is None:
         os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")  # and does not complain

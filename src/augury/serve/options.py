@@ -1,4 +1,4 @@
-"""What `augury serve` is told besides the engine's arguments; the command line and Ray's files read it off here."""
+"""Options of `augury serve` besides the engine's arguments; the command line and Ray's files read it off here."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def _server(default: Any, panel: str, text: str, metavar: str | None = None, **m
 
 
 class ServerOptions(BaseModel):
-    """What `augury serve` is told besides the engine's arguments."""
+    """Options of `augury serve` besides the engine's arguments."""
 
     host: str = _server("127.0.0.1", NETWORK, "Where to listen; 0.0.0.0 for every interface.")
     port: int = _server(8000, NETWORK, "0 takes a free one.", ge=0, le=65535)
@@ -26,10 +26,12 @@ class ServerOptions(BaseModel):
         None, NETWORK, f"Clients must send it; may be repeated. Also {' or '.join(API_KEYS)}."
     )
     share_between_keys: bool = _server(
-        False, NETWORK, "Keys use each other's cached prompts and learn from each other's answers; they can read them."
+        False,
+        NETWORK,
+        "Let API keys share cached prompts and learn from each other's answers, which they can then read.",
     )
     allowed_host: list[str] | None = _server(
-        None, NETWORK, "A name that browsers may use for the server, besides its address; may be repeated.", "NAME"
+        None, NETWORK, "A host name that browsers may use for the server, besides its address; may be repeated.", "NAME"
     )
     served_model_name: list[str] | None = _server(
         None, NETWORK, "The model's names for clients; several may follow one flag."
@@ -37,8 +39,8 @@ class ServerOptions(BaseModel):
     max_concurrent_requests: int = _server(1024, LIMITS, "More than this many get 429.", ge=1)
     max_request_bytes: int = _server(16 << 20, LIMITS, "Larger requests get 413.", ge=1)
     read_timeout: float = _server(30.0, LIMITS, "Seconds a client has to send its request.", ge=0.1)
-    write_timeout: float = _server(30.0, LIMITS, "Seconds a client may take nothing of its answer.", ge=0.1)
-    shutdown_timeout: float = _server(30.0, LIMITS, "Seconds that running requests have to finish.", ge=0)
+    write_timeout: float = _server(30.0, LIMITS, "Seconds a client may go without reading any of its answer.", ge=0.1)
+    shutdown_timeout: float = _server(30.0, LIMITS, "Seconds that running requests get to finish.", ge=0)
     per_request_spec_decode_metrics: Literal["none", "summary", "detailed"] = _server(
         "summary", SPECULATION, "What each response says about speculation."
     )
@@ -48,7 +50,7 @@ class ServerOptions(BaseModel):
     collect: str | None = _server(
         None, SPECULATION, "Write the token ids of answers to this directory, to train a drafter on them.", "DIR"
     )
-    collect_tokens: int = _server(20_000_000, SPECULATION, "Tokens that are collected, at most.", ge=1)
+    collect_tokens: int = _server(20_000_000, SPECULATION, "Maximum number of tokens to collect.", ge=1)
     lora_modules: list[str] | None = _server(
         None, ADAPTERS, "LoRA adapters to load, under the names that clients ask for; several may follow.", "NAME=PATH"
     )
@@ -73,20 +75,28 @@ class ServerOptions(BaseModel):
     )
     replicas: int = _server(1, REPLICAS, "Engines behind one address, on Ray Serve: needs augury[ray].", "N", ge=1)
     max_replicas: int | None = _server(
-        None, REPLICAS, "Start up to so many as requests queue and acceptance falls, and end them again.", "N", ge=1
+        None,
+        REPLICAS,
+        "Scale up to this many while requests queue or acceptance falls, and down again afterwards.",
+        "N",
+        ge=1,
     )
     target_ongoing_requests: float = _server(
-        32.0, REPLICAS, "Requests at a time that a replica should have, for --max-replicas.", gt=0
+        32.0, REPLICAS, "Concurrent requests a replica should have, for --max-replicas.", gt=0
     )
     ray_address: str | None = _server(
         None, REPLICAS, "A Ray cluster to run on, 'auto' for this machine's; without it, one is started.", "ADDRESS"
     )
-    replica_cpus: int | None = _server(None, REPLICAS, "Cores of each, its threads; by default an equal share.", ge=1)
+    replica_cpus: int | None = _server(
+        None, REPLICAS, "Cores (and threads) of each replica; by default an equal share.", ge=1
+    )
     replica_gpus: float | None = _server(
-        None, REPLICAS, "GPUs of each; by default one where the cluster has any.", ge=0
+        None, REPLICAS, "GPUs of each replica; by default one if the cluster has any.", ge=0
     )
     replica_routing: Literal["prefix", "spread"] = _server(
-        "prefix", REPLICAS, "Send a session where its cache is, or each request where the fewest are."
+        "prefix",
+        REPLICAS,
+        "'prefix': send a session to the replica that has its cache; 'spread': each request to the least loaded.",
     )
 
     @property

@@ -1,8 +1,8 @@
 """Control tokens spelled out in a user's text stay text.
 
 A chat template writes control tokens such as <|im_end|> around the messages. If a message spells one, encoding the
-rendered conversation as a whole would turn that spelling into the token, and the user could end his own message and
-speak as somebody else. So one character of every such spelling is swapped for a private one before rendering. What
+rendered conversation as a whole would turn that spelling into the token, and users could end their own message and
+speak in another role. So one character of every such spelling is swapped for a private one before rendering. What
 still reads as a control token afterwards is the template's own; the pieces between those get their characters back and
 are encoded by a twin of the tokenizer that knows no control tokens.
 

@@ -63,7 +63,7 @@ def bind(settings: Settings) -> socket.socket:
 
 
 def _bind_path(path: str) -> socket.socket:
-    """A Unix socket; one that nobody listens on any more is replaced, any other file is left alone."""
+    """A Unix socket; one that no process listens on is replaced, any other file is left alone."""
     made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     if os.path.exists(path) and stat.S_ISSOCK(os.stat(path).st_mode):
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:

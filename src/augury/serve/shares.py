@@ -1,4 +1,4 @@
-"""Places that all keys use: half are set aside in equal parts, one for each key; the rest go to whoever comes first.
+"""Places that all keys use: half are set aside in equal parts, one for each key; the rest go by order of arrival.
 
 So a key that takes all it can get leaves every other key its part.
 """

@@ -35,7 +35,7 @@ class Speech:
 
     @property
     def calls(self) -> int:
-        """Calls so far that the client is told of."""
+        """Calls so far that are sent to the client."""
         return self._calls if self._most is None else min(self._calls, self._most)
 
     def take(self, text: str, ended: bool) -> list[tuple[Event, int]]:

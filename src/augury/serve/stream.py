@@ -27,7 +27,7 @@ DONE = b"data: [DONE]\n\n"
 
 
 class ClientLeft(Exception):
-    """Nobody waits for the answer any more."""
+    """The client no longer waits for the answer."""
 
 
 async def while_connected(

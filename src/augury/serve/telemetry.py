@@ -112,7 +112,7 @@ class Telemetry:
             await self.send()
 
     async def send(self) -> None:
-        """Send what has come; a collector that does not answer is told of once, and what it missed is lost."""
+        """Send what has come; a collector that does not answer is logged once, and what it missed is lost."""
         import httpx
 
         spans, self._spans = self._spans, []

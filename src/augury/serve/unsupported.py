@@ -26,7 +26,7 @@ FIELDS: dict[str, tuple[tuple[Any, ...], str]] = {
     "return_tokens_as_token_ids": ((None, False), "ask for return_token_ids"),
     "thinking_token_budget": ((None,), "reasoning has no limit of its own; use max_tokens"),
     "repetition_detection": ((None,), "answers end at stop, stop_token_ids and max_tokens alone"),
-    "priority": ((None, 0), "clients take turns; nobody goes before others"),
+    "priority": ((None, 0), "clients take turns; priorities are not supported"),
     "best_of": ((None, 1), "it is not supported; leave it out, or ask for n"),
     "functions": ((None, []), "OpenAI has replaced it; use tools"),
     "function_call": ((None, "auto", "none"), "OpenAI has replaced it; use tool_choice"),
@@ -34,7 +34,7 @@ FIELDS: dict[str, tuple[tuple[Any, ...], str]] = {
 
 
 def check_unsupported(extra: dict[str, Any]) -> None:
-    """Refuse what a request asks for beyond what there is."""
+    """Refuse fields of a request that are not supported."""
     for name, (nothing, why) in FIELDS.items():
         if name in extra and extra[name] not in nothing:
             raise ApiError(400, f"{name}: {why}.", name)

@@ -15,7 +15,7 @@ from augury.serve.errors import ApiError
 
 Headers = dict[bytes, bytes]
 PRIVATE = (".localhost", ".local", ".internal")  # no stranger can own a name below these, nor one without a dot
-HOW = "--allowed-host NAME lets it in, as does --api-key for whoever has the key"
+HOW = "--allowed-host NAME allows it, as does --api-key for clients with the key"
 
 
 def is_loopback(host: str) -> bool:

@@ -19,10 +19,10 @@ IDLE = 0.05  # seconds of processor time in one second that count as doing nothi
 class Watch:
     """Looks at one engine process once a second.
 
-    After SILENCE seconds without a word it logs one line (the client then refuses new requests). After STUCK seconds
-    in which the process did nothing, or LOST seconds whatever it did, `kill` is called. An engine that is heard from
-    before that goes on as if nothing had been. Seconds are counted by looks, not by the clock: a server that was itself
-    stopped for an hour has not waited for an hour.
+    After SILENCE seconds without a word it logs one line (the client then refuses new requests). After STUCK seconds in
+    which the process did nothing, or LOST seconds whatever it did, `kill` is called. An engine that is heard from
+    before that continues as if nothing had been. Seconds are counted by looks, not by the clock: a server that was
+    itself stopped for an hour has not waited for an hour.
     """
 
     def __init__(self, healthy: Callable[[], bool], pid: Callable[[], int | None], kill: Callable[[], None]) -> None:

@@ -34,7 +34,7 @@ def welcome(service: Service, listening: socket.socket) -> list[str]:
 
 
 def record_of(service: Service, listening: socket.socket) -> dict[str, Any]:
-    """What `augury ps` is told of this server."""
+    """What `augury ps` shows of this server."""
     settings = service.settings
     url = None if settings.uds else _address(None, listening)[0]
     known = {"url": url, "uds": settings.uds, "models": list(settings.names), "method": service.client.facts["method"]}

@@ -53,7 +53,7 @@ class Channel:
         self._buffer = bytearray()
 
     def send(self, message: Message) -> None:
-        """Send one message; raises Closed when nobody listens any more."""
+        """Send one message; raises Closed if the other side has gone."""
         try:
             self._end.sendall(pack(message))
         except ConnectionError:

@@ -24,15 +24,24 @@ from augury.model.heads.dflash_config import BORROWED
 from augury.train.export import write_checkpoint
 
 VERSION = "0.9.0"
-LAYER = (
-    "model_type", "hidden_size", "intermediate_size", "num_attention_heads", "num_key_value_heads", "head_dim",
-    "num_hidden_layers", "rms_norm_eps", "vocab_size", "max_position_embeddings", "hidden_act", "tie_word_embeddings",
-    "attention_bias", "mlp_bias",
-)  # fmt: skip
+LAYER = tuple(
+    """
+    model_type hidden_size intermediate_size num_attention_heads num_key_value_heads head_dim num_hidden_layers
+    rms_norm_eps vocab_size max_position_embeddings hidden_act tie_word_embeddings attention_bias mlp_bias
+    """.split()
+)
 OWN = (
-    "draft_vocab_size", "norm_before_residual", "norm_before_fc", "fc_norm", "norm_output", "target_hidden_size",
-    "eagle_aux_hidden_state_layer_ids", "mask_token_id", "block_size", MARK,
-)  # fmt: skip
+    "draft_vocab_size",
+    "norm_before_residual",
+    "norm_before_fc",
+    "fc_norm",
+    "norm_output",
+    "target_hidden_size",
+    "eagle_aux_hidden_state_layer_ids",
+    "mask_token_id",
+    "block_size",
+    MARK,
+)
 PROFILE = "speculation_profile.json"
 
 

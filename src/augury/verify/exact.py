@@ -68,7 +68,7 @@ def prove(world: ToyWorld, length: int, tried: Sequence[Trial]) -> Proof:
     return Proof(cases, variation(world, stopped, length, ZERO), accepted)
 
 
-class Setting(NamedTuple):
+class ProofCase(NamedTuple):
     """One line of the certificate, to be proved."""
 
     rule: str
@@ -78,7 +78,7 @@ class Setting(NamedTuple):
     vocab: int = 3
 
 
-class Line(NamedTuple):
+class CertificateLine(NamedTuple):
     """One line of the certificate; for a lossy rule it says how lossy, and the numbers are measured floats."""
 
     rule: str
@@ -114,20 +114,20 @@ SHAPES: dict[Drafts, tuple[NamedTree, ...]] = {
 }
 
 
-def settings() -> list[Setting]:
+def settings() -> list[ProofCase]:
     """Everything the certificate proves."""
     found = [
-        Setting(rule, drafts, shape, change)
+        ProofCase(rule, drafts, shape, change)
         for rule in EXACT
         for drafts, shapes in SHAPES.items()
         for shape in shapes
         for change in CHANGES
     ]
     # Two tokens are not enough for three children.
-    return [*found, *(Setting(rule, drafts, TRIPLE, "none", 2) for rule in EXACT for drafts in SHAPES)]
+    return [*found, *(ProofCase(rule, drafts, TRIPLE, "none", 2) for rule in EXACT for drafts in SHAPES)]
 
 
-def certify(setting: Setting, walk: Walk | None = None) -> Line:
+def certify(setting: ProofCase, walk: Walk | None = None) -> CertificateLine:
     """Prove one line; `walk` is the engine's, for the coupled rule."""
     rule, drafts, shape, change, vocab = setting
     world, (exact, tensor) = woven(vocab, CHANGES[change]), EXACT[rule]
@@ -137,10 +137,12 @@ def certify(setting: Setting, walk: Walk | None = None) -> Line:
         production = confront(tensor, tried)
     elif walk is not None:
         production = confront_walk(walk, tried)
-    return Line(rule, True, drafts, shape.name, change, vocab, *prove(world, shape.depth + 1, tried), production)
+    return CertificateLine(
+        rule, True, drafts, shape.name, change, vocab, *prove(world, shape.depth + 1, tried), production
+    )
 
 
-def lossy_lines() -> Iterator[Line]:
+def lossy_lines() -> Iterator[CertificateLine]:
     """The bias of the lossy rules: p = (1/3, 2/3), q = (2/3, 1/3), three drafts."""
 
     def with_entropy(judge: Callable[..., Verdict]) -> TensorRule:
@@ -156,9 +158,9 @@ def lossy_lines() -> Iterator[Line]:
     }
     for name, rule in rules.items():
         measured = measure(rule, THIRDS, chain(3), "sampled")
-        yield Line(name, False, "sampled", "chain 3", "none", 2, *measured, None)
+        yield CertificateLine(name, False, "sampled", "chain 3", "none", 2, *measured, None)
 
 
-def certificate(walk: Walk | None = None) -> list[Line]:
+def certificate(walk: Walk | None = None) -> list[CertificateLine]:
     """The whole proof; takes seconds."""
     return [*(certify(setting, walk) for setting in settings()), *lossy_lines()]

@@ -36,14 +36,14 @@ class Agreement(NamedTuple):
     error: float  # the largest difference between the distributions of the last token, elsewhere
 
 
-class Stage(NamedTuple):
+class SceneTensors(NamedTuple):
     """Some scenes as tensors."""
 
     p: Tensor
     draft: Draft
 
     @classmethod
-    def of(cls, scenes: Sequence[Scene], dtype: torch.dtype = torch.float64) -> Stage:
+    def of(cls, scenes: Sequence[Scene], dtype: torch.dtype = torch.float64) -> SceneTensors:
         """All scenes must have the same tree."""
 
         known: dict[int, list[float]] = {}  # by identity: scenes share distributions, and fractions convert slowly
@@ -64,11 +64,13 @@ class Stage(NamedTuple):
         draft = Draft(tokens, parents, count, probs, scenes[0].distinct)
         return cls(laws([scene.p for scene in scenes]), draft)
 
-    def take(self, groups: Tensor) -> Stage:
+    def take(self, groups: Tensor) -> SceneTensors:
         """The scenes of some groups."""
         d = self.draft
         probs = None if d.probs is None else d.probs[groups]
-        return Stage(self.p[groups], Draft(d.tokens[groups], d.parents[groups], d.count[groups], probs, d.distinct))
+        return SceneTensors(
+            self.p[groups], Draft(d.tokens[groups], d.parents[groups], d.count[groups], probs, d.distinct)
+        )
 
 
 def points_in(cell: Interval) -> tuple[float, float, float]:
@@ -94,7 +96,7 @@ def confront(rule: TensorRule, trials: Sequence[Trial], dtype: torch.dtype = tor
     decisions = [decision for trial in trials for decision in trial.decisions]
     nodes = len(trials[0].scene.parents)
     owner = [i for i, trial in enumerate(trials) for _ in range(3 * len(trial.decisions))]
-    stage = Stage.of([trial.scene for trial in trials], dtype).take(torch.tensor(owner))
+    stage = SceneTensors.of([trial.scene for trial in trials], dtype).take(torch.tensor(owner))
     active = torch.ones(len(owner), dtype=torch.bool)
     verdict = rule(stage.p, stage.draft, active, _uniforms(decisions, nodes))
     padded = [(*d.path, *[-1] * (nodes - len(d.path))) for d in decisions]
@@ -120,7 +122,7 @@ def confront_walk(walk: Walk, trials: Sequence[Trial]) -> Agreement:
             drawn.append(draws)
             texts.append(text + [-1] * (len(nodes) - len(text)))
             owner.append(i)
-    draft = Stage.of([trial.scene for trial in trials]).take(torch.tensor(owner)).draft
+    draft = SceneTensors.of([trial.scene for trial in trials]).take(torch.tensor(owner)).draft
     lines = torch.tensor(drawn)
     outcome = walk(lines.flatten(), torch.arange(len(lines)) * lines.shape[1], draft)
     wrong = (outcome.emitted != torch.tensor(texts)).any(1)
@@ -139,7 +141,7 @@ def measure(rule: TensorRule, world: ToyWorld, shape: NamedTree, drafts: Drafts,
     """Bias and expected length of a rule whose cells have no simple form, from evenly spread uniforms."""
     chances, scenes = zip(*all_drafts(world, shape, drafts), strict=True)
     owner = torch.arange(len(scenes)).repeat_interleave(points)
-    stage = Stage.of(scenes).take(owner)
+    stage = SceneTensors.of(scenes).take(owner)
     cube = torch.quasirandom.SobolEngine(len(shape.parents), scramble=True, seed=1)  # type: ignore[no-untyped-call]
     u = cube.draw(points, dtype=torch.float64).repeat(len(scenes), 1)
     verdict = rule(stage.p, stage.draft, torch.ones(len(owner), dtype=torch.bool), u)

@@ -99,7 +99,7 @@ def offered(
     yield Decision(chance, path, law, cell)
 
 
-class Step(NamedTuple):
+class BlockNode(NamedTuple):
     """A node of a block: its path, P, h, and the distribution once its first child is refused."""
 
     path: tuple[int, ...]
@@ -130,24 +130,24 @@ def block(scene: Scene) -> Iterator[Decision]:
     return at(ROOT, ())
 
 
-def block_of(scene: Scene, node: int, path: tuple[int, ...]) -> list[Step]:
+def block_of(scene: Scene, node: int, path: tuple[int, ...]) -> list[BlockNode]:
     """The first children below one another, from the node where the block begins."""
-    steps, carry = list[Step](), ONE
+    steps, carry = list[BlockNode](), ONE
     while True:
         law, children = scene.p[node + 1], scene.children(node)
         if not children:
-            return [*steps, Step(path, carry, carry, law)]
+            return [*steps, BlockNode(path, carry, carry, law)]
         child = children[0]
         q = scene.proposal(child)
         left = sum((max(carry * a - b, ZERO) for a, b in zip(law, q, strict=True)), ZERO)
         height = left / (left + 1 - carry) if left + 1 - carry else ONE
-        steps.append(Step(path, carry, height, residual(law, q, carry)))
+        steps.append(BlockNode(path, carry, height, residual(law, q, carry)))
         carry = min(carry * ratio(law, q, scene.tokens[child]), ONE)
         node, path = child, (*path, child)
 
 
 def coupled(scene: Scene) -> Iterator[Decision]:
-    """The target draws at every node it comes to, and goes on to the child that carries the draw."""
+    """The target draws at every node it comes to, and continues to the child that carries the draw."""
 
     def at(node: int, path: tuple[int, ...]) -> Iterator[Decision]:
         for token, chance in enumerate(scene.p[node + 1]):

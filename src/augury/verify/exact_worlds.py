@@ -40,7 +40,7 @@ class NamedTree(NamedTuple):
 
 
 def chain(length: int, *holes: int) -> NamedTree:
-    """One node below the other."""
+    """A chain of nodes."""
     name = f"chain {length}" + "".join(f", hole at {hole + 1}" for hole in holes)
     return NamedTree(name, tuple(range(-1, length - 1)), frozenset(holes))
 

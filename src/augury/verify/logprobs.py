@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 
-class Scored(NamedTuple):
+class TokenLogprobs(NamedTuple):
     """Log-probabilities of some tokens and of the most likely ones beside them."""
 
     logprob: Tensor  # float32 [M]
@@ -17,9 +17,9 @@ class Scored(NamedTuple):
     top_logprobs: Tensor  # float32 [M, k]
 
 
-def score(logits: Tensor, tokens: Tensor, k: int) -> Scored:
+def score(logits: Tensor, tokens: Tensor, k: int) -> TokenLogprobs:
     """Score one token a row of raw logits [M, V] and list the k most likely (all, if there are fewer)."""
     logprobs = torch.log_softmax(logits, dim=-1, dtype=torch.float32)
     own = logprobs.gather(1, tokens[:, None])
     top = logprobs.topk(min(k, logits.shape[1]), dim=-1)
-    return Scored(own[:, 0], (logprobs >= own).sum(1), top.indices, top.values)
+    return TokenLogprobs(own[:, 0], (logprobs >= own).sum(1), top.indices, top.values)

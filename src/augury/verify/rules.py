@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from torch import Tensor
 
@@ -12,8 +12,12 @@ from augury.verify.sampling import Draws, Outcome, SlotSampling
 from augury.verify.tree import Draft
 from augury.verify.verdict import Verdict
 
-if TYPE_CHECKING:
-    from augury.kernels.verify import VerifyOps
+
+class VerifyOps(NamedTuple):
+    """The two operations of verification, on one kind of device."""
+
+    draw: Callable[[Tensor, Draws, SlotSampling], Tensor]
+    walk: Callable[[Tensor, Tensor, Draft], Outcome]
 
 
 def coupled(

@@ -27,7 +27,7 @@ class Draft:
 
     @classmethod
     def empty(cls, groups: int, nodes: int, device: torch.device | str = "cpu") -> Draft:
-        """No guesses for anyone."""
+        """Empty drafts for all groups."""
         blank = torch.zeros(groups, nodes, dtype=torch.int64, device=device)
         return cls(blank, chain_parents(groups, nodes, device), blank.new_zeros(groups))
 

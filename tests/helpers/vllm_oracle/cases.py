@@ -11,10 +11,12 @@ from typing import Any, NamedTuple
 
 from vllm_oracle.checkpoints import DRAFTERS, TARGETS
 
-METHODS = (
-    "ngram", "ngram_gpu", "suffix", "medusa", "mlp_speculator", "draft_model", "custom_class", "eagle", "eagle3", "mtp",
-    "dflash", "dspark", "extract_hidden_states",
-)  # fmt: skip
+METHODS = tuple(
+    """
+    ngram ngram_gpu suffix medusa mlp_speculator draft_model custom_class eagle eagle3 mtp dflash dspark
+    extract_hidden_states
+    """.split()
+)
 BY_MODEL = ("draft_model", "eagle", "eagle3", "medusa", "mlp_speculator", "mtp", "dflash", "dspark")
 K = "num_speculative_tokens"
 LAYERS = {"hf_config": {"eagle_aux_hidden_state_layer_ids": [1, 2]}}
@@ -50,9 +52,15 @@ def drafters() -> Iterator[Case]:
 def lengths() -> Iterator[Case]:
     """K left out, below, at and above what a checkpoint was trained for."""
     drafted = (
-        ("predicts-two", "eagle"), ("block-dflash", "dflash"), ("markov-dspark", "dspark"), ("medusa", "medusa"),
-        ("spec-three", "eagle3"), ("spec-flash", "dflash"), ("head-eagle3", "eagle3"), ("small-llama", "draft_model"),
-    )  # fmt: skip
+        ("predicts-two", "eagle"),
+        ("block-dflash", "dflash"),
+        ("markov-dspark", "dspark"),
+        ("medusa", "medusa"),
+        ("spec-three", "eagle3"),
+        ("spec-flash", "dflash"),
+        ("head-eagle3", "eagle3"),
+        ("small-llama", "draft_model"),
+    )
     for (drafter, method), tokens in product(drafted, (None, 1, 4, 5, 8, 9, 20)):
         given = {"model": f"@{drafter}", "method": method, **({K: tokens} if tokens else {})}
         yield Case(f"length/{drafter}/{tokens}", given)
@@ -73,8 +81,13 @@ def families() -> Iterator[Case]:
 
 def sizes() -> Iterator[Case]:
     """Tensor parallelism of the target and of the drafter."""
-    drafted = (("small-llama", "draft_model"), ("six-heads", "draft_model"), ("head-eagle3", "eagle3"),
-               ("heads-eagle3", "eagle3"), ("block-dflash", "dflash"))  # fmt: skip
+    drafted = (
+        ("small-llama", "draft_model"),
+        ("six-heads", "draft_model"),
+        ("head-eagle3", "eagle3"),
+        ("heads-eagle3", "eagle3"),
+        ("block-dflash", "dflash"),
+    )
     for (drafter, method), tp, own in product(drafted, (None, 2, 4), (None, 1, 2, 4)):
         given = {"model": f"@{drafter}", "method": method, K: 3}
         if own:
@@ -90,8 +103,12 @@ def sizes() -> Iterator[Case]:
 
 def contexts() -> Iterator[Case]:
     """The drafter's context against its own limit and the target's."""
-    drafted = (("small-llama", "draft_model"), ("short", "draft_model"), ("short-eagle3", "eagle3"),
-               ("head-eagle3", "eagle3"))  # fmt: skip
+    drafted = (
+        ("small-llama", "draft_model"),
+        ("short", "draft_model"),
+        ("short-eagle3", "eagle3"),
+        ("head-eagle3", "eagle3"),
+    )
     for (drafter, method), own, served in product(drafted, (256, 1024, 4096), (None, 512)):
         given = {"model": f"@{drafter}", "method": method, K: 3, "max_model_len": own}
         yield Case(f"context/{drafter}/{own}/{served}", given, max_model_len=served)
@@ -100,8 +117,17 @@ def contexts() -> Iterator[Case]:
 def words() -> Iterator[Case]:
     """What stands in the model's place."""
     # No hub ids: what the hub has cannot be seen from here, by either side.
-    written = ("ngram", "[ngram]", "ngram_gpu", "suffix", "mtp", "package.module.Class", "./nowhere",
-               "../eagle3-nowhere", "https://host/model")  # fmt: skip
+    written = (
+        "ngram",
+        "[ngram]",
+        "ngram_gpu",
+        "suffix",
+        "mtp",
+        "package.module.Class",
+        "./nowhere",
+        "../eagle3-nowhere",
+        "https://host/model",
+    )
     for model, method in product(written, (None, "ngram", "suffix", "eagle3", "draft_model")):
         given = {"model": model, K: 2, **({"method": method} if method else {})}
         yield Case(f"word/{model}/{method}", given)
@@ -166,9 +192,18 @@ def rules() -> Iterator[Case]:
     """Synthetic acceptance, and pairs of keys that depend on each other."""
     rates, length = "synthetic_acceptance_rates", "synthetic_acceptance_length"
     for more in (
-        {}, {rates: [0.9, 0.5, 0.1]}, {rates: [0.9, 0.5]}, {rates: [0.1, 0.5, 0.9]}, {rates: [1.5, 1, 0]}, {length: 2},
-        {length: 4}, {length: 4.5}, {length: 0.5}, {length: 2, rates: [0.9, 0.5, 0.1]}, {rates: []},
-    ):  # fmt: skip
+        {},
+        {rates: [0.9, 0.5, 0.1]},
+        {rates: [0.9, 0.5]},
+        {rates: [0.1, 0.5, 0.9]},
+        {rates: [1.5, 1, 0]},
+        {length: 2},
+        {length: 4},
+        {length: 4.5},
+        {length: 0.5},
+        {length: 2, rates: [0.9, 0.5, 0.1]},
+        {rates: []},
+    ):
         for rule in ("synthetic", "standard"):
             given = {"method": "ngram", K: 3, "rejection_sample_method": rule, **more}
             yield Case(f"rule/{rule}/{sorted(more)}={list(more.values())}", given)
@@ -176,8 +211,10 @@ def rules() -> Iterator[Case]:
         {"enable_adaptive_verification": True, "use_local_argmax_reduction": True},
         {"use_heterogeneous_vocab": True, "draft_sample_method": "probabilistic"},
         {"parallel_drafting": True, "disable_padded_drafter_batch": True},
-        {"prompt_lookup_min": 5, "prompt_lookup_max": 3}, {"prompt_lookup_min": 3}, {"prompt_lookup_max": 2},
-    )  # fmt: skip
+        {"prompt_lookup_min": 5, "prompt_lookup_max": 3},
+        {"prompt_lookup_min": 3},
+        {"prompt_lookup_max": 2},
+    )
     for more, (base, (given, target)) in product(pairs, BASES.items()):
         yield Case(f"rule/{'+'.join(more)}/{base}", {**given, **more}, target)
     yield Case(
@@ -186,12 +223,19 @@ def rules() -> Iterator[Case]:
 
 
 ENGINE: tuple[dict[str, Any], ...] = (
-    {"max_num_seqs": 32, "max_num_batched_tokens": 480}, {"max_num_seqs": 32, "max_num_batched_tokens": 8192},
-    {"max_num_batched_tokens": 8, "max_num_seqs": 4, "max_model_len": 8}, {"async_scheduling": True},
-    {"async_scheduling": False}, {"enforce_eager": True}, {"enable_lora": True, "max_num_seqs": 64},
-    {"enable_lora": True, "max_num_seqs": 256, "max_num_batched_tokens": 256}, {"enable_prefix_caching": False},
-    {"enable_dbo": True}, {"kv_sharing_fast_prefill": True}, {"pipeline_parallel_size": 2},
-)  # fmt: skip
+    {"max_num_seqs": 32, "max_num_batched_tokens": 480},
+    {"max_num_seqs": 32, "max_num_batched_tokens": 8192},
+    {"max_num_batched_tokens": 8, "max_num_seqs": 4, "max_model_len": 8},
+    {"async_scheduling": True},
+    {"async_scheduling": False},
+    {"enforce_eager": True},
+    {"enable_lora": True, "max_num_seqs": 64},
+    {"enable_lora": True, "max_num_seqs": 256, "max_num_batched_tokens": 256},
+    {"enable_prefix_caching": False},
+    {"enable_dbo": True},
+    {"kv_sharing_fast_prefill": True},
+    {"pipeline_parallel_size": 2},
+)
 
 
 def commands() -> Iterator[Case]:

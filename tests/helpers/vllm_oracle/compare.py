@@ -32,12 +32,13 @@ EXPLAINED = (
     Explained("both", r"key/num_speculative_tokens_per_batch_size=\[\[.*/suffix", LATER + "the old runner asserts K"),
     Explained("doctor", r"key/num_speculative_tokens_per_batch_size=\[\]/suffix", "an empty table counts as a table"),
     Explained(
-        "both", r"rule/parallel_drafting\+disable_padded_drafter_batch/draft_model",
+        "both",
+        r"rule/parallel_drafting\+disable_padded_drafter_batch/draft_model",
         LATER + "parallel drafts run on the old runner, whose proposer raises NotImplementedError",
     ),
     Explained("doctor", r"word/\.\.?/.*", "the doctor reads files of other machines: a path may well exist there"),
     Explained("doctor", r"key/(attention_backend='FLASH_ATN'|quantization='fp88')/.*", "a warning: plugins add names"),
-)  # fmt: skip
+)
 
 
 # Of configurations drawn at random the names say nothing: tool, words of both answers, verdict.
@@ -53,7 +54,7 @@ DRAWN = (
     Explained("doctor", r"refused: .*Unknown (attention backend|quantization).*", "a warning: plugins add names"),
     Explained("both", r".*at most the checkpoint's \d+ heads.*", LATER + "K heads are built, the file has fewer"),
     Explained("both", r".*(no-mtp-layers|MTP).*", LATER + "the checkpoint has no layers to draft with"),
-)  # fmt: skip
+)
 
 
 class Difference(NamedTuple):

@@ -26,26 +26,40 @@ def v2_draws_alike() -> bool:
     slots = torch.repeat_interleave(torch.tensor([2, 0, 1], dtype=torch.int32), torch.tensor(counts))
     places = torch.cat([torch.arange(n) + 10 * i for i, n in enumerate(counts, 1)])
     states = SimpleNamespace(
-        temperature=SimpleNamespace(gpu=torch.tensor([0.8, 0.0, 1.0])), top_k=SimpleNamespace(np=np.full(3, WIDE)),
-        seeds=SimpleNamespace(gpu=torch.tensor([5, 6, 1 << 40])), max_num_logprobs=lambda _: -1,
-    )  # fmt: skip
+        temperature=SimpleNamespace(gpu=torch.tensor([0.8, 0.0, 1.0])),
+        top_k=SimpleNamespace(np=np.full(3, WIDE)),
+        seeds=SimpleNamespace(gpu=torch.tensor([5, 6, 1 << 40])),
+        max_num_logprobs=lambda _: -1,
+    )
     plain = torch.cat(
         [_plain(logits[i : i + 1], slots[i : i + 1], places[i : i + 1], states) for i in range(len(slots))]
     )
     read = torch.cat([plain.new_tensor([9]), plain[:-1]]).int()
     read[2], read[6] = (int(plain[1]) + 1) % WIDE, -1  # the second draft of the first request, the first of the last
     sampler = SimpleNamespace(
-        sampling_states=states, use_fp64_gumbel=False, compute_nans=False, logprobs_mode="raw_logprobs",
-        return_sampling_mask=False, apply_sampling_params=lambda logits, *_, **__: logits,
+        sampling_states=states,
+        use_fp64_gumbel=False,
+        compute_nans=False,
+        logprobs_mode="raw_logprobs",
+        return_sampling_mask=False,
+        apply_sampling_params=lambda logits, *_, **__: logits,
         req_states=SimpleNamespace(prefill_len=SimpleNamespace(gpu=torch.zeros(3, dtype=torch.int32))),
-    )  # fmt: skip
+    )
     local = torch.cat([torch.arange(n) for n in counts]).int()
     batch = SimpleNamespace(
-        input_ids=read, positions=places, logits_indices=torch.arange(len(slots)), cu_num_logits=torch.tensor(starts),
-        cu_num_logits_np=starts, idx_mapping=slots[starts[:-1]], idx_mapping_np=slots[starts[:-1]].numpy(), num_reqs=3,
-        expanded_idx_mapping=slots, expanded_local_pos=local, seq_lens=torch.full((3,), 99, dtype=torch.int32),
+        input_ids=read,
+        positions=places,
+        logits_indices=torch.arange(len(slots)),
+        cu_num_logits=torch.tensor(starts),
+        cu_num_logits_np=starts,
+        idx_mapping=slots[starts[:-1]],
+        idx_mapping_np=slots[starts[:-1]].numpy(),
+        num_reqs=3,
+        expanded_idx_mapping=slots,
+        expanded_local_pos=local,
+        seq_lens=torch.full((3,), 99, dtype=torch.int32),
         seq_lens_cpu_upper_bound=torch.full((3,), 99, dtype=torch.int32),
-    )  # fmt: skip
+    )
     config = SimpleNamespace(
         num_speculative_tokens=STEPS, rejection_sample_method="coupled", enable_adaptive_verification=False
     )

@@ -24,10 +24,15 @@ QUIET = {"VLLM_LOGGING_LEVEL": "CRITICAL", "HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE
 INSTALLED = "-"  # as in wheel.py
 COMPILED = "'_OpNamespace'"
 MODEL_INFO = {  # what a decoder that writes text answers; every other question of the registry is answered with no
-    "is_text_generation_model": True, "supports_pp": True, "attn_type": "decoder", "score_type": "bi-encoder",
-    "default_pooling_type": "LAST", "default_seq_pooling_type": "LAST", "default_tok_pooling_type": "ALL",
+    "is_text_generation_model": True,
+    "supports_pp": True,
+    "attn_type": "decoder",
+    "score_type": "bi-encoder",
+    "default_pooling_type": "LAST",
+    "default_seq_pooling_type": "LAST",
+    "default_tok_pooling_type": "ALL",
     "supported_video_pruning_methods": (),
-}  # fmt: skip
+}
 
 
 def prepare(root: Path) -> None:
@@ -108,9 +113,13 @@ def _engine(case: dict[str, Any]) -> Any:
 
     named = {"max_model_len": case["max_model_len"]} if case.get("max_model_len") else {}
     args = EngineArgs(
-        model=case["target"], speculative_config=copy.deepcopy(case["given"]), dtype="bfloat16",
-        tensor_parallel_size=case.get("tp") or 1, **named, **(case.get("engine") or {}),
-    )  # fmt: skip
+        model=case["target"],
+        speculative_config=copy.deepcopy(case["given"]),
+        dtype="bfloat16",
+        tensor_parallel_size=case.get("tp") or 1,
+        **named,
+        **(case.get("engine") or {}),
+    )
     return args.create_engine_config().speculative_config
 
 

@@ -10,8 +10,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from augury.tools.config.check import REFUSED, Answer, Question, derived, exit_code, judge
-from augury.tools.doctor.examine import Asked, examine
+from augury.tools.config.check import REFUSED, CheckedConfig, ConfigQuestion, derived, exit_code, judge
+from augury.tools.doctor.examine import CheckedAgainst, examine
 from vllm_oracle.cases import Case
 
 Verdict = dict[str, Any]
@@ -30,8 +30,12 @@ def theirs(cases: Iterable[Case], wheel: Path, models: Path, python: str = sys.e
     asked = [json.dumps(placed(case._asdict(), models)) for case in cases]
     done = subprocess.run(
         [python, str(DRIVER), str(wheel)],
-        input="\n".join(asked), capture_output=True, text=True, check=False, cwd=models,
-    )  # fmt: skip
+        input="\n".join(asked),
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=models,
+    )
     answers = [json.loads(line) for line in done.stdout.splitlines()]
     if done.returncode or len(answers) != len(asked):
         raise RuntimeError(f"the oracle answered {len(answers)} of {len(asked)} questions:\n{done.stderr[-3000:]}")
@@ -43,18 +47,20 @@ def theirs(cases: Iterable[Case], wheel: Path, models: Path, python: str = sys.e
 
 def ours(case: Case, release: str, models: Path) -> Verdict:
     """What Augury answers for that release."""
-    question = Question(
+    question = ConfigQuestion(
         placed(case.given, models), placed(case.target, models), release, case.tp, case.max_model_len
-    )  # fmt: skip
+    )
     answer = judge(question)
     if exit_code(answer, release) == REFUSED:
         return {"accepted": False, "words": _why(answer)}
     assert answer.config is not None
     found = answer.config
     return {
-        "accepted": True, "method": found.method, "tokens": found.num_speculative_tokens,
+        "accepted": True,
+        "method": found.method,
+        "tokens": found.num_speculative_tokens,
         "slots": derived(found, release)["extra_slots"],
-    }  # fmt: skip
+    }
 
 
 def doctor(case: Case, release: str, models: Path) -> Verdict:
@@ -68,9 +74,11 @@ def doctor(case: Case, release: str, models: Path) -> Verdict:
             words.append(f"--{'' if value else 'no-'}{dashed}")
         elif value is not None:
             words += [f"--{dashed}", str(value)]
-    found = [one for one in examine(shlex.join(words), asked=Asked(release)).findings if one.severity == "error"]
+    found = [
+        one for one in examine(shlex.join(words), asked=CheckedAgainst(release)).findings if one.severity == "error"
+    ]
     return {"accepted": False, "words": f"{found[0].id}: {found[0].message}"} if found else {"accepted": True}
 
 
-def _why(answer: Answer) -> str:
+def _why(answer: CheckedConfig) -> str:
     return answer.error or next(f"{note.key}: {note.text}" for note in answer.notes if note.refused)

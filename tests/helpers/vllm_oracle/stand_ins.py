@@ -18,12 +18,23 @@ from typing import Any
 
 # Where a distribution's module has another name than the distribution.
 MODULES = {
-    "pyzmq": ("zmq",), "py-cpuinfo": ("cpuinfo",), "pillow": ("PIL",), "opencv-python-headless": ("cv2",),
-    "pyyaml": ("yaml",), "python-json-logger": ("pythonjsonlogger",), "lm-format-enforcer": ("lmformatenforcer",),
-    "opentelemetry-sdk": ("opentelemetry",), "apache-tvm-ffi": ("tvm_ffi",), "flashinfer-python": ("flashinfer",),
-    "nvidia-cutlass-dsl": ("cutlass",), "quack-kernels": ("quack",), "oss-harmony": ("openai_harmony",),
-    "fastapi": ("fastapi", "uvloop"), "nvidia-cudnn-frontend": ("cudnn",), "pynvvideocodec": ("PyNvVideoCodec",),
-}  # fmt: skip
+    "pyzmq": ("zmq",),
+    "py-cpuinfo": ("cpuinfo",),
+    "pillow": ("PIL",),
+    "opencv-python-headless": ("cv2",),
+    "pyyaml": ("yaml",),
+    "python-json-logger": ("pythonjsonlogger",),
+    "lm-format-enforcer": ("lmformatenforcer",),
+    "opentelemetry-sdk": ("opentelemetry",),
+    "apache-tvm-ffi": ("tvm_ffi",),
+    "flashinfer-python": ("flashinfer",),
+    "nvidia-cutlass-dsl": ("cutlass",),
+    "quack-kernels": ("quack",),
+    "oss-harmony": ("openai_harmony",),
+    "fastapi": ("fastapi", "uvloop"),
+    "nvidia-cudnn-frontend": ("cudnn",),
+    "pynvvideocodec": ("PyNvVideoCodec",),
+}
 COMPILED = re.compile(r"vllm\.(_\w*C\w*|cumem_allocator|spinloop|_rs\w*|.*_C)$")
 
 

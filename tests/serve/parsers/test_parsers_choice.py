@@ -91,8 +91,10 @@ def test_what_is_nearly_a_call() -> None:
         ("content", '<tool_call>{"name": "f"}</tool_call>')
     ]
     assert found("hermes", '<tool_call>{"name": "f", "arguments": {"a": 1}}}</tool_call> ok') == [
-        ("call", "f"), ("arguments", '{"a": 1}'), ("content", "ok"),
-    ]  # fmt: skip
+        ("call", "f"),
+        ("arguments", '{"a": 1}'),
+        ("content", "ok"),
+    ]
     assert found("hermes", '<tool_call>{"name": "f", "arguments": {"a": 1</tool_call>!')[2:] == [
         ("content", "!")
     ]  # the tag ends what the model left open

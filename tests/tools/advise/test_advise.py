@@ -17,9 +17,9 @@ from augury.config.errors import ConfigError
 from augury.config.facts import ModelFacts
 from augury.config.resolve import resolve
 from augury.methods.registry import METHODS
-from augury.tools.advise.accept import Counts, Rated, Replayed, from_lengths, from_profile, rate_for
+from augury.tools.advise.accept import ConversationCounts, Rated, Replayed, from_lengths, from_profile, rate_for
 from augury.tools.advise.candidates import family_methods
-from augury.tools.advise.drafters import Drafting, drafting_for
+from augury.tools.advise.drafters import DraftingCost, drafting_for
 from augury.tools.advise.gpus import find_gpu, gpus
 from augury.tools.advise.predict import Predictor
 from augury.tools.advise.published import find_published, published
@@ -36,7 +36,7 @@ def target() -> ModelShape:
     return shape_of(find_target("llama-3.1-8b"))
 
 
-def speed(requests: int, tokens: int = 0, length: float = 1.0, drafting: Drafting | None = None) -> float:
+def speed(requests: int, tokens: int = 0, length: float = 1.0, drafting: DraftingCost | None = None) -> float:
     """Tokens a second as the anchors count them: prompts included."""
     cost, context = Roofline(target(), H200), 128 + 256
     step = cost.step_ms(requests, 1 + tokens, context)
@@ -194,7 +194,7 @@ def test_a_rate_gives_its_length_back(length: float, tokens: int) -> None:
 
 
 def test_replayed_counts_become_tokens_a_step() -> None:
-    counts = Counts(np.array([10, 20]), np.array([5, 15]), np.array([[1, 4], [10, 5]]), np.array([5, 5]))
+    counts = ConversationCounts(np.array([10, 20]), np.array([5, 15]), np.array([[1, 4], [10, 5]]), np.array([5, 5]))
     draws = Replayed({1: counts}).at(1)
     assert draws.tokens[0] == 30 / 20 and draws.nodes[0].tolist() == [11 / 20, 9 / 20]
     assert np.allclose(draws.nodes.sum(1), 1)
@@ -269,11 +269,13 @@ JSON = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
     max_leaves=6,
 )
-FIELDS = (
-    "hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "head_dim", "vocab_size",
-    "intermediate_size", "num_experts", "num_experts_per_tok", "moe_intermediate_size", "kv_lora_rank", "layer_types",
-    "sliding_window", "quantization_config", "tie_word_embeddings", "text_config", "first_k_dense_replace",
-)  # fmt: skip
+FIELDS = tuple(
+    """
+    hidden_size num_hidden_layers num_attention_heads num_key_value_heads head_dim vocab_size intermediate_size
+    num_experts num_experts_per_tok moe_intermediate_size kv_lora_rank layer_types sliding_window
+    quantization_config tie_word_embeddings text_config first_k_dense_replace
+    """.split()
+)
 
 
 @settings(max_examples=200, deadline=None)

@@ -18,9 +18,17 @@ from hypothesis import strategies as st
 from augury.config.errors import ConfigError
 from augury.config.facts import ModelFacts
 from augury.config.versions import version
-from augury.tools.advise.accept import SAMPLES, Acceptance, Counts, Rated, Replayed, from_lengths, from_profile
+from augury.tools.advise.accept import (
+    SAMPLES,
+    AcceptanceSource,
+    ConversationCounts,
+    Rated,
+    Replayed,
+    from_lengths,
+    from_profile,
+)
 from augury.tools.advise.advice import advise
-from augury.tools.advise.candidates import Question
+from augury.tools.advise.candidates import AdviceInputs
 from augury.tools.advise.curve import check_curve
 from augury.tools.advise.drafters import drafting_for
 from augury.tools.advise.gpus import find_gpu
@@ -30,7 +38,7 @@ from augury.tools.advise.roofline import Roofline
 from augury.tools.advise.shape import shape_of
 from augury.tools.advise.target import check_parallel, find_target
 from augury.tools.advise.traffic import Traffic
-from augury.tools.advise.verdicts import NOT, TRY, UNKNOWN, Line
+from augury.tools.advise.verdicts import NOT, TRY, UNKNOWN, JudgedMethod
 from augury.tools.shared.profile import make_profile
 
 H200 = find_gpu("H200")
@@ -40,12 +48,12 @@ LLAMA = shape_of(find_target("llama-3.1-8b"))
 def replayed(rate: float) -> Replayed:
     """Half the steps draft nothing, the others K tokens."""
 
-    def counts(tokens: int) -> Counts:
+    def counts(tokens: int) -> ConversationCounts:
         nodes = np.zeros((1, tokens + 1), int)
         nodes[0, 0] += 50
         nodes[0, tokens] += 50
         gained = int(50 * sum(rate**i for i in range(1, tokens + 1)))
-        return Counts(np.array([100 + gained]), np.array([100]), nodes, np.array([gained]))
+        return ConversationCounts(np.array([100 + gained]), np.array([100]), nodes, np.array([gained]))
 
     return Replayed({tokens: counts(tokens) for tokens in (1, 2, 3, 4, 6, 8, 15)})
 
@@ -65,7 +73,7 @@ def test_no_batch_is_served_by_a_k_that_is_slow_there(
     rate: float, method: str, gpu: str, varies: bool, most: int
 ) -> None:
     always = Rated(np.full((1 + SAMPLES, 1), rate) ** np.arange(1, 16))
-    acceptance: Acceptance = replayed(rate) if varies else always
+    acceptance: AcceptanceSource = replayed(rate) if varies else always
     predictor, drafting = Predictor(Roofline(LLAMA, find_gpu(gpu)), Traffic()), drafting_for(method, LLAMA)
     ranges = predictor.schedule(acceptance, drafting, most)
     assert ranges[0][0] == 1 and ranges[-1][1] == most
@@ -202,7 +210,7 @@ def test_without_a_trace_model_free_methods_are_not_known() -> None:
         assert all(at.decode.low < 1 for at in line.by_load if at.tokens)
 
 
-def lines_of(asked: Question) -> dict[str, Line]:
+def lines_of(asked: AdviceInputs) -> dict[str, JudgedMethod]:
     return {line.candidate.method: line for line in advise(asked).lines}
 
 
@@ -241,7 +249,7 @@ def test_with_a_curve_the_table_is_for_our_engine_unless_a_release_is_named() ->
     for point in written["steps"]:  # a row among few is free, among many it is the price
         point["ms"] = point["low"] = point["high"] = 10 + max(0.0, point["requests"] * point["rows"] - 8)
     profile = make_profile("suffix", 4, [700, 500, 350, 250], 1000, [300, 200, 150, 100, 250], 2.8, {})
-    asked = Question(facts, None, check_curve(written, "file"), Traffic(), profiles=[profile], loads=(1, 16))
+    asked = AdviceInputs(facts, None, check_curve(written, "file"), Traffic(), profiles=[profile], loads=(1, 16))
     ours, theirs = advise(asked), advise(replace(asked, release_named=True))
     assert ours.as_record()["engine"] == "augury" and ours.as_record()["vllm_version"] is None
     assert theirs.as_record()["engine"] == "vllm" and theirs.as_record()["vllm_version"] == "0.32.0"

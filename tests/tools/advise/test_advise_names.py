@@ -18,7 +18,7 @@ from augury.cli import app
 from augury.config.facts import ModelFacts
 from augury.methods.registry import METHODS
 from augury.tools.advise.advice import advise
-from augury.tools.advise.candidates import Candidate, Question
+from augury.tools.advise.candidates import AdviceInputs, Candidate
 from augury.tools.advise.checkpoints import checkpoints, find_checkpoint
 from augury.tools.advise.planners import for_planners
 from augury.tools.advise.predict import At, Speedup
@@ -79,7 +79,7 @@ def test_the_advice_to_paste_has_a_real_name() -> None:
 # --- the wrong lever -------------------------------------------------------------------------------------------------
 
 
-def asked(prompt: float, answer: float, cached: float = 0.0) -> Question:
+def asked(prompt: float, answer: float, cached: float = 0.0) -> AdviceInputs:
     traffic = Traffic(prompt, answer, "agent", 500, "a trace", cached=cached)
     return replace(ask(profiles=[PROFILE]), traffic=traffic)
 

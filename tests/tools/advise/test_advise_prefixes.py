@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 from augury.cli import app
 from augury.methods.registry import LOOK_UPS
 from augury.tools.advise.accept import from_lengths
-from augury.tools.advise.drafters import Drafting
+from augury.tools.advise.drafters import DraftingCost
 from augury.tools.advise.predict import Predictor
 from augury.tools.advise.traffic import Recorded, Traffic
 from augury.tools.replay.prefix import BLOCK, decoded_once, prefix_share
@@ -171,7 +171,7 @@ def test_the_cache_changes_the_whole_and_not_the_decoding() -> None:
     cost: Any = Flat()
     always = from_lengths(2.0, 2.0, 2.0, 1)
     found = [
-        Predictor(cost, one).at(always, Drafting("eagle3", None, False), 1, 1)
+        Predictor(cost, one).at(always, DraftingCost("eagle3", None, False), 1, 1)
         for one in (cold, replace(cold, cached=0.75))
     ]
     assert [one.decode.value for one in found] == pytest.approx([2.0, 2.0])

@@ -13,7 +13,7 @@ from augury.config.resolve import resolve
 from augury.config.versions import version
 from augury.methods.registry import METHODS
 from augury.tools.advise.advice import NOT, TRY, UNKNOWN, USE, advise
-from augury.tools.advise.candidates import Question
+from augury.tools.advise.candidates import AdviceInputs
 from augury.tools.advise.curve import check_curve
 from augury.tools.advise.gpus import find_gpu
 from augury.tools.advise.roofline import Roofline
@@ -69,7 +69,7 @@ def test_an_ngram_profile_serves_both_ngrams_and_a_loss_is_called_one() -> None:
 def test_a_family_without_heads_is_told_so() -> None:
     facts = ModelFacts("odd", {**known_targets()["mistral-7b"], "model_type": "mamba9"})
     shape = shape_of(facts)
-    advice = advise(Question(facts, shape, Roofline(shape, H200), Traffic()))
+    advice = advise(AdviceInputs(facts, shape, Roofline(shape, H200), Traffic()))
     assert any("no published head is known for model type 'mamba9'" in line for line in advice.assumed)
     assert {line.candidate.method for line in advice.lines} == {"ngram_gpu", "suffix"}
 
@@ -97,7 +97,7 @@ def test_a_drafter_that_does_not_fit_is_refused() -> None:
 def test_what_will_not_pay_is_said_with_its_reason(name: str, traffic: Traffic, says: str) -> None:
     facts = find_target(name)
     shape = shape_of(facts)
-    advice = advise(Question(facts, shape, Roofline(shape, H200), traffic))
+    advice = advise(AdviceInputs(facts, shape, Roofline(shape, H200), traffic))
     assert advice.recommended is None and says in advice.against[0]
     assert all(line.verdict in (NOT, UNKNOWN) and line.config is None for line in advice.lines)
 
@@ -125,6 +125,6 @@ def test_models_that_write_nothing_are_known() -> None:
 def test_loads_beyond_a_curve_are_said_to_be_guessed() -> None:
     facts = find_target("llama-3.1-8b")
     curve = check_curve(curve_file(requests=(1, 4)), "file")
-    within, beyond = (advise(Question(facts, None, curve, Traffic(), loads=loads)) for loads in ((1, 4), (1, 8)))
+    within, beyond = (advise(AdviceInputs(facts, None, curve, Traffic(), loads=loads)) for loads in ((1, 4), (1, 8)))
     assert not any("the curve ends" in line for line in within.assumed)
     assert any("the curve ends at 4 at once" in line for line in beyond.assumed)

@@ -12,11 +12,11 @@ import pytest
 
 from augury.config.errors import ConfigError
 from augury.tools.bench import command
-from augury.tools.bench.clock import CORE, LAYERS, PARTS, Clock, watched
+from augury.tools.bench.clock import CORE, LAYERS, PARTS, PartClock, watched
 from augury.tools.bench.contenders import all_contenders, choose
 from augury.tools.bench.figures import Spread, agreement, agreements_of, disturbance, lines_of, parting, ratio
 from augury.tools.bench.peers import Ran
-from augury.tools.bench.rounds import Key, Record, Total, groups_of, jobs_of
+from augury.tools.bench.rounds import Key, Measurements, Total, groups_of, jobs_of
 from augury.tools.bench.screen import agreement_lines, as_report, conditions_line, table_of
 from augury.tools.shared.prompts import SETS, load_prompts
 
@@ -47,9 +47,9 @@ def questions(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def record() -> Record:
+def record() -> Measurements:
     """Two rounds at batch 1; in the second everybody is half as fast."""
-    made = Record()
+    made = Measurements()
     for number, slow in enumerate((1.0, 2.0)):
         for name, seconds in (("transformers", 4.0), ("augury", 2.0), ("augury-ngram", 1.0)):
             drafted = (2, 8, 4) if name == "augury-ngram" else (0, 0, 0)
@@ -65,7 +65,7 @@ def test_spread_and_ratio_are_paired_by_round() -> None:
     assert ratio(ours, ours) is None and ratio(ours, None) is None
 
 
-def test_lines(record: Record) -> None:
+def test_lines(record: Measurements) -> None:
     lines = {line.contender: line for line in lines_of(record, CONTENDERS)}
     assert list(lines) == ["transformers", "augury", "augury-ngram"]
     assert lines["augury"].speed == Spread(3.0, 2.0, 4.0)
@@ -76,7 +76,7 @@ def test_lines(record: Record) -> None:
     assert lines["transformers"].acceptance_rate is None
 
 
-def test_agreement(record: Record) -> None:
+def test_agreement(record: Measurements) -> None:
     record.answers[Key("chat", 1, "augury-ngram")][1] = [5, 6, 0, 8]
     found = {(a.contender, a.other): a for a in agreements_of(record, CONTENDERS)}
     assert found["augury", "transformers"].whole
@@ -89,7 +89,7 @@ def test_agreement(record: Record) -> None:
     assert agreement(Key("chat", 1, "a"), "b", {0: [1], 3: [2]}, {0: [1]}).total == 1
 
 
-def test_report_is_json_with_every_round(record: Record) -> None:
+def test_report_is_json_with_every_round(record: Measurements) -> None:
     conditions = command.conditions_of(plan("default", "chat"), {"chat": 2}, None)
     lines = lines_of(record, CONTENDERS)
     report = json.loads(json.dumps(as_report(conditions, lines, agreements_of(record, CONTENDERS), {}, {"x": "died"})))
@@ -101,13 +101,13 @@ def test_report_is_json_with_every_round(record: Record) -> None:
     assert table_of(lines).row_count == 3
 
 
-def test_disturbance_is_the_share_others_took(record: Record) -> None:
-    assert disturbance(record, 2) == 0.0 == disturbance(Record(), 2)
+def test_disturbance_is_the_share_others_took(record: Measurements) -> None:
+    assert disturbance(record, 2) == 0.0 == disturbance(Measurements(), 2)
     record.add(Key("chat", 1, "augury"), 1, [0], Ran(0.0, [[]], foreign=4.2))
     assert disturbance(record, 2) == pytest.approx(0.1)  # of 21 seconds on two processors
 
 
-def test_a_broken_contender_leaves_the_table_but_not_the_report(record: Record) -> None:
+def test_a_broken_contender_leaves_the_table_but_not_the_report(record: Measurements) -> None:
     record.drop("augury", "out of memory")
     assert all(line.contender != "augury" for line in lines_of(record, CONTENDERS))
     assert record.broken == {"augury": "out of memory"}
@@ -191,7 +191,7 @@ def test_bad_options_are_one_line(options: dict[str, Any], message: str) -> None
 
 
 def test_clock_counts_every_moment_once() -> None:
-    clock = Clock()
+    clock = PartClock()
     inner = clock.timed("inner", lambda: time.sleep(0.02))
 
     def work() -> None:

@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 from augury.cli import app
 from augury.config.errors import ConfigError
 from augury.kernels.machine import DOT_PRODUCTS
-from augury.tools.bench.clock import CORE, LAYER_STEPS, LAYERS, MATRICES, PARTS, Clock, Steps
+from augury.tools.bench.clock import CORE, LAYER_STEPS, LAYERS, MATRICES, PARTS, PartClock, Steps
 from augury.tools.bench.contenders import AUGURY, all_contenders
 from augury.tools.bench.plan import BenchPlan
 from augury.tools.bench.profile import Profile, contenders_of, profile_of, run_profile
@@ -56,13 +56,13 @@ def own_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def watched_steps(**milliseconds: float) -> Steps:
-    watch = Steps(Clock())
+    watch = Steps(PartClock())
     watch.decode = [{part: ms / 1000 for part, ms in milliseconds.items()}]
     return watch
 
 
 def test_shares_add_up() -> None:
-    watch = Steps(Clock())
+    watch = Steps(PartClock())
     assert profile_of("chat", 1, AUGURY, watch).outside == 0.0
     watch.decode = [dict.fromkeys(PARTS, 0.001), dict.fromkeys(PARTS, 0.003)]
     watch.read_seconds, watch.read_tokens = 0.5, 100

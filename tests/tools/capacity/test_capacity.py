@@ -18,13 +18,13 @@ from augury.cli import app
 from augury.tools.capacity.model import Load, expected, needed, work_of
 from augury.tools.capacity.pace import Pace, speculation
 from augury.tools.capacity.plan import plan, search
-from augury.tools.capacity.replica_model import Asked, Cache, ReplicaModel
-from augury.tools.capacity.sessions import BLOCK, Session, Turn, sessions_of
+from augury.tools.capacity.replica_model import Cache, ReplicaModel, RequestUnderWay
+from augury.tools.capacity.sessions import BLOCK, SessionShape, Turn, sessions_of
 from augury.tools.capacity.simulate import Simulation
 from augury.tools.replay.tokens import Script
 
 PACE = Pace((0.0, *(0.010 + 0.001 * n for n in range(16))), 1e-4, 1.0, 1 << 20)
-CHAT = Session((Turn(320, 21), Turn(400, 21), Turn(480, 21)), 160, b"system")
+CHAT = SessionShape((Turn(320, 21), Turn(400, 21), Turn(480, 21)), 160, b"system")
 LOAD = Load(rate=60.0, think=1.0, percentile=0.95, ttft=0.5, tpot=0.030)
 
 
@@ -65,7 +65,7 @@ def test_a_record_that_goes_on_from_another_takes_it_in() -> None:
 # --- one replica -----------------------------------------------------------------------------------------------------
 
 
-def finish(model: ReplicaModel) -> list[Asked]:
+def finish(model: ReplicaModel) -> list[RequestUnderWay]:
     ended = []
     while (at := model.next()) is not None:
         ended += model.advance(at)
@@ -74,7 +74,7 @@ def finish(model: ReplicaModel) -> list[Asked]:
 
 def test_one_request_alone_takes_its_reading_and_its_steps() -> None:
     model = ReplicaModel(PACE)
-    model.take(Asked(CHAT, 1, 0, 0.0, prompt=320), 0.0)
+    model.take(RequestUnderWay(CHAT, 1, 0, 0.0, prompt=320), 0.0)
     (asked,) = finish(model)
     assert asked.first == pytest.approx(320 * 1e-4 + 0.010)
     assert asked.ended == pytest.approx(320 * 1e-4 + 21 * 0.010)
@@ -83,7 +83,7 @@ def test_one_request_alone_takes_its_reading_and_its_steps() -> None:
 def test_two_requests_share_steps_and_the_second_finds_the_beginning() -> None:
     model = ReplicaModel(PACE)
     for instance in (1, 2):
-        model.take(Asked(CHAT, instance, 0, 0.0, prompt=320), 0.0)
+        model.take(RequestUnderWay(CHAT, instance, 0, 0.0, prompt=320), 0.0)
     first, second = finish(model)
     assert (first.found, second.found) == (0, 160)
     assert first.ended == pytest.approx(480 * 1e-4 + 21 * 0.011)  # both prompts are read before a step is run
@@ -92,20 +92,20 @@ def test_two_requests_share_steps_and_the_second_finds_the_beginning() -> None:
 def test_a_request_beyond_the_slots_waits() -> None:
     model = ReplicaModel(replace(PACE, step=PACE.step[:2]))
     for instance in (1, 2):
-        model.take(Asked(CHAT, instance, 0, 0.0, prompt=320), 0.0)
+        model.take(RequestUnderWay(CHAT, instance, 0, 0.0, prompt=320), 0.0)
     first, second = finish(model)
     assert second.ended == pytest.approx(first.ended + 160 * 1e-4 + 21 * 0.010)
 
 
 def test_a_cache_finds_a_session_again_until_others_push_it_out() -> None:
     cache = Cache(1000)
-    turn = Asked(CHAT, 1, 1, 0.0, prompt=400)
-    cache.keep(Asked(CHAT, 1, 0, 0.0, prompt=320), 341)
+    turn = RequestUnderWay(CHAT, 1, 1, 0.0, prompt=400)
+    cache.keep(RequestUnderWay(CHAT, 1, 0, 0.0, prompt=320), 341)
     assert cache.find(turn) == 341 // BLOCK * BLOCK
-    cache.keep(Asked(CHAT, 2, 0, 0.0, prompt=320), 950)
+    cache.keep(RequestUnderWay(CHAT, 2, 0, 0.0, prompt=320), 950)
     assert cache.find(turn) == 160  # the beginning was used in between
     alone = replace(CHAT, head=0, beginning=b"")
-    assert Cache(1000).find(Asked(alone, 1, 0, 0.0, prompt=320)) == 0
+    assert Cache(1000).find(RequestUnderWay(alone, 1, 0, 0.0, prompt=320)) == 0
 
 
 # --- the closed form -------------------------------------------------------------------------------------------------
@@ -178,7 +178,7 @@ def test_a_plan_is_the_fewest_that_a_simulation_passes_and_the_model_is_near() -
 
 def test_a_large_fleet_is_simulated_whole() -> None:
     slow = replace(PACE, step=(0.0, 0.05, 0.08))
-    found = plan([Session((Turn(64, 5),), 0, b"")], slow, Load(260.0, 0.0, 0.9, 0.5, 0.09), 1000, lambda _: None)
+    found = plan([SessionShape((Turn(64, 5),), 0, b"")], slow, Load(260.0, 0.0, 0.9, 0.5, 0.09), 1000, lambda _: None)
     assert found.best is not None and found.best.replicas > 48
     assert {outcome.replicas for outcome in found.tried} >= {found.best.replicas}
 

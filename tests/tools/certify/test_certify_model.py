@@ -14,7 +14,7 @@ from hypothesis import settings
 from shipped import SHIPPED_EAGLE3
 
 from augury.engine.judge import Judge
-from augury.tools.certify.report import Report
+from augury.tools.certify.report import ComparisonReport
 
 REPEATABLE = settings(deadline=None, derandomize=True, max_examples=80)
 
@@ -48,7 +48,7 @@ def plain(toy_model: Path) -> Any:
     return load(toy_model)
 
 
-def compare(plain: Any, fast: Any, **amounts: Any) -> Report:
+def compare(plain: Any, fast: Any, **amounts: Any) -> ComparisonReport:
     from augury.tools.certify.model import ModelPlan, certify_model
 
     return certify_model(plain, fast, ModelPlan(["abcabcabc", "hello hello", "z"], **{"max_tokens": 12, **amounts}))
@@ -179,8 +179,9 @@ def test_embedded_model_token_for_token(embedded: Any, default_model: Path, tmp_
     from shallow import shallow_copy
 
     from augury import LLM
-    from augury.tools.certify.model import SETTINGS, ModelPlan, certify_model
+    from augury.tools.certify.model import ModelPlan, certify_model
     from augury.tools.certify.prompts import PROMPTS
+    from augury.tools.certify.settings import SETTINGS
 
     weak = shallow_copy(default_model, [0, 1, 2, 28, 29], tmp_path / "weak")
     spec = speculation(weak, "coupled", tokens=3)
@@ -197,7 +198,8 @@ def test_the_law_of_the_embedded_model(embedded: Any, default_model: Path) -> No
     begin alike: the law is looked at where drafts are judged, too.
     """
     from augury import LLM
-    from augury.tools.certify.model import SETTINGS, ModelPlan, certify_model
+    from augury.tools.certify.model import ModelPlan, certify_model
+    from augury.tools.certify.settings import SETTINGS
 
     spec = speculation(SHIPPED_EAGLE3, "block", tokens=3, method="eagle3")
     fast = LLM(str(default_model), **EMBEDDED, weights_of=embedded, speculative_config=spec)

@@ -70,10 +70,10 @@ def test_exact_certificate_fails_with_a_wrong_rule(short_proof: Any, monkeypatch
 
 
 def test_a_biased_line_fails() -> None:
-    from augury.tools.certify.proof import Certificate
+    from augury.tools.certify.proof import ProofCertificate
     from augury.verify import exact
 
     line = exact.certify(exact.settings()[0])
-    assert Certificate([line], {}, 0.0).exit_code == 0
-    assert Certificate([line._replace(total_variation=Fraction(1, 10**6))], {}, 0.0).exit_code == 1
-    assert Certificate([], {}, 0.0).exit_code == 1  # proving nothing is no proof
+    assert ProofCertificate([line], {}, 0.0).exit_code == 0
+    assert ProofCertificate([line._replace(total_variation=Fraction(1, 10**6))], {}, 0.0).exit_code == 1
+    assert ProofCertificate([], {}, 0.0).exit_code == 1  # proving nothing is no proof

@@ -15,8 +15,8 @@ from augury.config.sampling import SamplingParams
 from augury.tools.certify import statistics as stats
 from augury.tools.certify.law import plain_law
 from augury.tools.certify.places import beginnings, judge
-from augury.tools.certify.report import Difference, Equality, Report, first_difference
-from augury.tools.certify.statistics import Cell
+from augury.tools.certify.report import ComparisonReport, Difference, Equality, first_difference
+from augury.tools.certify.statistics import CountCell
 
 REPEATABLE = settings(deadline=None, derandomize=True, max_examples=80)
 
@@ -94,7 +94,7 @@ def test_holm() -> None:
 @REPEATABLE
 @given(st.lists(st.tuples(st.integers(0, 50), st.floats(0, 40)), min_size=1, max_size=20))
 def test_merging_loses_nothing(pairs: list[tuple[int, float]]) -> None:
-    cells = [Cell(i, o, e) for i, (o, e) in enumerate(pairs)]
+    cells = [CountCell(i, o, e) for i, (o, e) in enumerate(pairs)]
     whole = stats.merged(cells)
     assert sum(c.observed for c in whole) == sum(c.observed for c in cells)
     assert sum(c.expected for c in whole) == pytest.approx(sum(c.expected for c in cells))
@@ -221,10 +221,10 @@ def test_exit_codes() -> None:
     difference = Difference("greedy", 0, None, 3, "a", "b", None, None, None, None, 0.0, "", False)
     equal, unequal = Equality("greedy", 2, 9, []), Equality("greedy", 2, 9, [difference])
     near = Equality("greedy", 2, 9, [difference._replace(near_tie=True)])
-    assert Report("", {}, [equal]).exit_code == 0
-    assert Report("", {}, [near]).exit_code == 0
-    assert Report("", {}, [unequal]).exit_code == 1
-    assert Report("", {}, [equal], drafted=False).exit_code == 2
-    assert Report("", {}, []).exit_code == 2
-    assert Report("", {}, [unequal], drafted=False).exit_code == 1
-    assert Report("", {}, [equal], law=judge([])).exit_code == 2  # a law was asked for and none was seen
+    assert ComparisonReport("", {}, [equal]).exit_code == 0
+    assert ComparisonReport("", {}, [near]).exit_code == 0
+    assert ComparisonReport("", {}, [unequal]).exit_code == 1
+    assert ComparisonReport("", {}, [equal], drafted=False).exit_code == 2
+    assert ComparisonReport("", {}, []).exit_code == 2
+    assert ComparisonReport("", {}, [unequal], drafted=False).exit_code == 1
+    assert ComparisonReport("", {}, [equal], law=judge([])).exit_code == 2  # a law was asked for and none was seen

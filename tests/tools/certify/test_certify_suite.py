@@ -12,13 +12,13 @@ from augury.tools.certify.suite import same_text
 from augury.tools.certify.suite.ask import Peer
 from augury.tools.certify.suite.cells import GREEN, GREY, RED, Cell, Subject
 from augury.tools.certify.suite.identity import identify
-from augury.tools.certify.suite.pair import Pair, Plan
+from augury.tools.certify.suite.pair import Pair, SuitePlan
 from augury.tools.certify.suite.rules import covering
 from augury.tools.certify.suite.run import SUITES, run_suites
 from augury.tools.knowledge.base import LINTED, knowledge
 from augury.tools.shared.endpoint import Endpoint
 
-PLAN = Plan(max_tokens=12, in_flight=3, long_words=300)
+PLAN = SuitePlan(max_tokens=12, in_flight=3, long_words=300)
 SUBJECT = Subject("vLLM", "0.28.0", "toy", "mtp")
 
 
@@ -45,7 +45,9 @@ def crowd(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Promising], Non
     yield attach
 
 
-def certified(fast: Promising, plain: Promising | None, plan: Plan = PLAN, subject: Subject = SUBJECT) -> list[Cell]:
+def certified(
+    fast: Promising, plain: Promising | None, plan: SuitePlan = PLAN, subject: Subject = SUBJECT
+) -> list[Cell]:
     with serving(fast) as url, serving(plain or Promising()) as baseline:
         peers = [Peer(Endpoint("--url", at), plan.max_tokens) for at in (url, baseline)]
         return run_suites(Pair(peers[0], peers[1] if plain else None, plan), subject, list(SUITES))

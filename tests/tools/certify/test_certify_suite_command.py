@@ -75,9 +75,11 @@ def test_one_command_starts_the_servers_of_a_file(tmp_path: Path) -> None:
     cells = [json.loads(line) for line in lines.read_text().splitlines()]
     told = [(cell["server"], cell["method"], cell["suite"], cell["verdict"]) for cell in cells]
     assert told == [
-        ("vLLM", "eagle3", "json", RED), ("vLLM", "eagle3", "n", GREEN),
-        ("mine", "suffix", "json", GREEN), ("mine", "suffix", "n", GREEN),
-    ]  # fmt: skip
+        ("vLLM", "eagle3", "json", RED),
+        ("vLLM", "eagle3", "n", GREEN),
+        ("mine", "suffix", "json", GREEN),
+        ("mine", "suffix", "n", GREEN),
+    ]
 
 
 def test_a_run_that_is_told_to_end_leaves_no_server_behind(tmp_path: Path) -> None:

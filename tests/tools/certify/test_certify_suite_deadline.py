@@ -10,7 +10,7 @@ from promising import Promising, serving
 
 from augury.tools.certify.suite.ask import Peer
 from augury.tools.certify.suite.cells import GREEN, RED, Subject
-from augury.tools.certify.suite.pair import Pair, Plan
+from augury.tools.certify.suite.pair import Pair, SuitePlan
 from augury.tools.certify.suite.run import run_suites, words
 from augury.tools.shared import http
 from augury.tools.shared.endpoint import Endpoint
@@ -36,7 +36,7 @@ def test_a_stream_of_pings_ends_with_the_timeout(pings: bytes, monkeypatch: pyte
     fast.pings = pings
     with serving(fast) as url, serving(Promising()) as baseline:
         peers = [Peer(Endpoint("--url", at), 4) for at in (url, baseline)]
-        plan = Plan(max_tokens=4, in_flight=2, long_words=100)
+        plan = SuitePlan(max_tokens=4, in_flight=2, long_words=100)
         suites = ["greedy", "stream", "n"]
         cells = run_suites(Pair(peers[0], peers[1], plan), Subject("vLLM", "0.28.0", "toy", "mtp"), suites)
     assert [cell.verdict for cell in cells] == [GREEN, RED, GREEN], cells

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from augury.tools.certify.ties import parted
-from augury.tools.shared.endpoint import Answer
+from augury.tools.shared.endpoint import Completion
 
 
-def answer(token: str, score: float, others: float) -> Answer:
+def answer(token: str, score: float, others: float) -> Completion:
     """`[` and then one token far below the likeliest, which a grammar forbids."""
-    return Answer(("[", token), ({"[": 0.0}, {" The": others, token: score}))
+    return Completion(("[", token), ({"[": 0.0}, {" The": others, token: score}))
 
 
 @pytest.mark.parametrize(
@@ -31,11 +31,12 @@ def test_a_gap_that_only_has_a_bound(plain: float, fast: float, others: float, n
 def test_a_token_that_would_have_been_listed_is_no_tie() -> None:
     """Each took its own likeliest token with the same score; the other one must be far below what is listed."""
     found = parted(
-        Answer(("a",), ({"a": -0.4, "c": -1.4, "d": -2.4},)), Answer(("b",), ({"b": -0.4, "c": -1.4, "d": -2.4},))
+        Completion(("a",), ({"a": -0.4, "c": -1.4, "d": -2.4},)),
+        Completion(("b",), ({"b": -0.4, "c": -1.4, "d": -2.4},)),
     )
     assert found is not None and found.apart == 0 and not found.near_tie
 
 
 def test_without_any_score_in_common_nothing_is_explained() -> None:
-    found = parted(Answer(("a",), ({"a": -5.0},)), Answer(("b",), ({"b": -5.0},)))
+    found = parted(Completion(("a",), ({"a": -5.0},)), Completion(("b",), ({"b": -5.0},)))
     assert found is not None and not found.near_tie

@@ -19,7 +19,7 @@ import pytest
 from certifying import augury, check_page
 from hypothesis import settings
 
-from augury.tools.certify.report import Report
+from augury.tools.certify.report import ComparisonReport
 from augury.tools.certify.urls import UrlPlan, certify_urls
 from augury.tools.shared.endpoint import Endpoint
 from augury.tools.shared.http import Unreadable
@@ -151,7 +151,7 @@ def servers(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Server, str, Serv
         yield fast, url, plain, baseline
 
 
-def certified(servers: tuple[Server, str, Server, str], **amounts: Any) -> Report:
+def certified(servers: tuple[Server, str, Server, str], **amounts: Any) -> ComparisonReport:
     _, url, _, baseline = servers
     plan = UrlPlan(["one", "two", "three"], **{"max_tokens": 8, "samples": 400, **amounts})
     return certify_urls(Endpoint("--url", url), Endpoint("--baseline-url", baseline + "/v1/"), plan)

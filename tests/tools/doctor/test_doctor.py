@@ -12,7 +12,7 @@ from doctor_cases import BRIEF, MODELS, REAL, Case
 from doctor_pairs import PAIRS
 
 from augury.config.facts import ModelFacts, read_facts
-from augury.tools.doctor.examine import Asked, Examination, examine
+from augury.tools.doctor.examine import CheckedAgainst, Examination, examine
 from augury.tools.doctor.fix import mended, unified
 from augury.tools.knowledge.base import knowledge
 
@@ -31,13 +31,13 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def asked(case: Case, models: Path) -> Asked:
+def asked(case: Case, models: Path) -> CheckedAgainst:
     """What a case is held against."""
 
     def facts(name: str | None) -> ModelFacts | None:
         return read_facts(str(models / name)) if name else None
 
-    return Asked(case.version, facts(case.target), facts(case.drafter))
+    return CheckedAgainst(case.version, facts(case.target), facts(case.drafter))
 
 
 def ids(examination: Examination) -> list[str]:
@@ -95,7 +95,7 @@ def test_findings_point_at_the_argument_at_fault(models: Path) -> None:
         assert span == "prompt_lookup_max: 4", (name, span)
         line, column = found.place(finding.start)
         assert text.split("\n")[line - 1][column - 1 :].lstrip("\\").lstrip('"').startswith("prompt"), name
-        after = mended(found, Asked())
+        after = mended(found, CheckedAgainst())
         assert "prompt_lookup_max" not in after.text and len(after.commands) == 1, (name, after.text)
         assert "key-unused" not in ids(after)
 
@@ -143,7 +143,7 @@ MENDED = [
 
 @pytest.mark.parametrize(("text", "release", "expected"), MENDED)
 def test_mended_commands_read_as_a_person_would_write_them(text: str, release: str | None, expected: str) -> None:
-    against = Asked(release)
+    against = CheckedAgainst(release)
     assert mended(examine(text, "", against), against).text == expected
 
 
@@ -153,7 +153,7 @@ def test_mending_a_file_keeps_every_other_byte() -> None:
         "    command:\r\n    - --model=m\r\n    - --speculative-config\r\n"
         '    - "{\\"method\\": \\"deepseek_mtp\\", \\"num_speculative_tokens\\": 1}"   # one layer\r\n\r\n'
     )
-    after = mended(examine(text, "compose.yaml"), Asked())
+    after = mended(examine(text, "compose.yaml"), CheckedAgainst())
     assert after.text == text.replace("deepseek_mtp", "mtp")
     diff = unified(examine(text, "compose.yaml"), after)
     assert [line[:5] for line in diff.splitlines() if line[:1] in "+-"] == ["--- a", "+++ b", "-    ", "+    "]
@@ -161,12 +161,12 @@ def test_mending_a_file_keeps_every_other_byte() -> None:
 
 def test_words_are_split_as_a_shell_splits_them() -> None:
     from augury.tools.doctor.found.mapped import Mapped
-    from augury.tools.doctor.found.shell_words import Reader
+    from augury.tools.doctor.found.shell_words import ShellReader
 
     for line in ('a \'b c\' "d\\"e" f\\ g', "x=1 'it'\\''s' \"a'b\"", '--flag="{\\"a\\": 1}" z', "a # b"):
-        [simple] = Reader(Mapped.whole("run " + line)).commands()
+        [simple] = ShellReader(Mapped.whole("run " + line)).commands()
         assert [word.text for word in simple.words] == shlex.split("run " + line, comments=True)
-    [joined, after] = Reader(Mapped.whole("a\\\nb c; A=1 d e=2 | f")).commands()[:2]
+    [joined, after] = ShellReader(Mapped.whole("a\\\nb c; A=1 d e=2 | f")).commands()[:2]
     assert [word.text for word in joined.words] == ["ab", "c"]
     assert [word.text for word in after.words] == ["d", "e=2"] and after.environment["A"].text == "1"
 
@@ -175,7 +175,7 @@ def test_releases_come_from_the_flag_then_the_file_then_the_newest() -> None:
     text = "FROM vllm/vllm-openai:v0.12.0\nCMD --model m"
     [command] = examine(text, "Dockerfile").commands
     assert (command.release, command.named_by) == ("0.12.0", "file")
-    [command] = examine(text, "Dockerfile", Asked("0.20")).commands
+    [command] = examine(text, "Dockerfile", CheckedAgainst("0.20")).commands
     assert (command.release, command.named_by) == ("0.20", "you")
     [command] = examine("vllm serve m").commands
     assert (command.release, command.named_by) == ("0.32", "nobody")
@@ -188,4 +188,4 @@ def test_several_commands_are_told_apart() -> None:
     text = f"vllm serve a -sc '{json.dumps(spec)}'\necho x\nvllm serve b -sc '{json.dumps(spec)}'\n"
     found = examine(text)
     assert [found.place(f.start)[0] for f in found.findings] == [1, 3]
-    assert mended(found, Asked()).text.count("prompt_lookup_max") == 0
+    assert mended(found, CheckedAgainst()).text.count("prompt_lookup_max") == 0

@@ -11,8 +11,8 @@ from vllm_oracle.checkpoints import make
 
 from augury.config.keys import OWN
 from augury.config.read import KEYS
-from augury.tools.config.check import REFUSED, Question, as_record, exit_code, judge
-from augury.tools.doctor.examine import Asked, Examination, examine
+from augury.tools.config.check import REFUSED, ConfigQuestion, as_record, exit_code, judge
+from augury.tools.doctor.examine import CheckedAgainst, Examination, examine
 from augury.tools.doctor.fix import mended
 
 HEAD = {"method": "eagle3", "model": "org/EAGLE3-head", "num_speculative_tokens": 3}
@@ -33,7 +33,7 @@ def errors(found: Examination) -> list[str]:
 
 
 def checked(given: dict[str, Any], target: Path | None = None, **more: Any) -> dict[str, Any]:
-    answer = judge(Question(given, str(target) if target else None, "0.32", **more))
+    answer = judge(ConfigQuestion(given, str(target) if target else None, "0.32", **more))
     return {**as_record(answer, "0.32"), "refused": exit_code(answer, "0.32") == REFUSED}
 
 
@@ -50,7 +50,7 @@ def test_without_a_size_config_check_takes_one_too() -> None:
 @pytest.mark.parametrize(("flags", "left"), [("", {}), ("-tp 2", {"draft_tensor_parallel_size": 2})])
 def test_mending_a_size_writes_none_that_vllm_refuses(flags: str, left: dict[str, int]) -> None:
     text = command({**HEAD, "tensor_parallel_size": 2}, flags)
-    after = mended(examine(text), Asked()).text
+    after = mended(examine(text), CheckedAgainst()).text
     assert json.dumps({**HEAD, **left}) in after
     assert errors(examine(after)) == []
 
@@ -78,7 +78,7 @@ def test_slots_and_look_ahead_follow_the_method_that_vllm_takes(models: Path) ->
 
 def test_here_the_written_method_still_stands(models: Path) -> None:
     given = {"method": "draft_model", "model": str(models / "head-eagle3"), "num_speculative_tokens": 3}
-    answer = judge(Question(given))
+    answer = judge(ConfigQuestion(given))
     assert answer.config is not None and answer.config.method == "draft_model"
 
 
@@ -102,9 +102,12 @@ def test_heads_are_held_against_the_inherited_size(models: Path) -> None:
 
 @pytest.mark.parametrize(
     ("key", "value", "hint"),
-    [("attention_backend", "FLASH_ATN", "FLASH_ATTN"), ("quantization", "fp88", "fp8"),
-     ("draft_load_config", {"load_fromat": "auto"}, "load_format")],
-)  # fmt: skip
+    [
+        ("attention_backend", "FLASH_ATN", "FLASH_ATTN"),
+        ("quantization", "fp88", "fp8"),
+        ("draft_load_config", {"load_fromat": "auto"}, "load_format"),
+    ],
+)
 def test_names_that_the_release_does_not_have(key: str, value: Any, hint: str) -> None:
     found = checked({**HEAD, key: value})
     assert found["refused"] and f"did you mean {hint}?" in str(found["notes"])
@@ -113,7 +116,7 @@ def test_names_that_the_release_does_not_have(key: str, value: Any, hint: str) -
 @pytest.mark.parametrize("release", ["0.27", "0.28", "0.32"])
 def test_the_budget_rule_ends_with_0_27(release: str) -> None:
     given = {"method": "dflash", "model": "org/block-drafter", "num_speculative_tokens": 15}
-    found = examine(command(given, "--max-num-seqs 32 --max-num-batched-tokens 480"), asked=Asked(release))
+    found = examine(command(given, "--max-num-seqs 32 --max-num-batched-tokens 480"), asked=CheckedAgainst(release))
     assert errors(found) == (["draft-slots-over-budget"] if release == "0.27" else [])
 
 

@@ -23,7 +23,7 @@ from augury.cli import app
 from augury.config.errors import ConfigError
 from augury.config.read import KEYS
 from augury.methods.registry import ALIASES, METHODS
-from augury.tools.doctor.examine import Asked, examine
+from augury.tools.doctor.examine import CheckedAgainst, examine
 from augury.tools.doctor.fix import mended
 from augury.tools.doctor.found.find import find_commands
 from augury.tools.doctor.report import sarif
@@ -235,7 +235,7 @@ def test_no_text_makes_it_stumble(text: str, name: str) -> None:
     for finding in found.findings:
         assert 0 <= finding.start <= finding.end <= len(text)
         assert "{" not in finding.id and finding.message
-    after = mended(found, Asked())
+    after = mended(found, CheckedAgainst())
     assert len(after.commands) == len(found.commands)
 
 
@@ -284,7 +284,7 @@ def test_what_can_be_mended_is_mended_and_stays_so(
     config: dict[str, Any], flags: list[str], release: str | None
 ) -> None:
     for name, text in shells(json.dumps(config), flags).items():
-        asked = Asked(release)
+        asked = CheckedAgainst(release)
         before = examine(text, name, asked)
         after = mended(before, asked)
         left = [finding for finding in after.findings if finding.edits]
@@ -299,7 +299,7 @@ def test_places_are_the_same_whatever_is_around(config: dict[str, Any], release:
     """The same object in a script, a Dockerfile, YAML and JSON gives the same findings on the same keys."""
     seen = []
     for name, text in shells(json.dumps(config), []).items():
-        found = examine(text, name, Asked(release))
+        found = examine(text, name, CheckedAgainst(release))
         spans = [
             (f.id, re.sub(r"[\\\"']", "", text[f.start : f.end])) for f in found.findings if f.id != "flag-too-new"
         ]

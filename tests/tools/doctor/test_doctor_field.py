@@ -10,7 +10,7 @@ from doctor_field import FIELD
 from typer.testing import CliRunner
 
 from augury.cli import app
-from augury.tools.doctor.examine import Asked, examine
+from augury.tools.doctor.examine import CheckedAgainst, examine
 from augury.tools.doctor.fix import mended
 from augury.tools.doctor.found.release import image_release, installed_release
 
@@ -19,7 +19,7 @@ HEAD = '{"method":"deepseek_mtp","num_speculative_tokens":1}'
 
 @pytest.mark.parametrize("case", FIELD, ids=lambda case: case.text[:50])
 def test_errors_and_warnings_are_those_written_down(case: Case) -> None:
-    found = examine(case.text, case.name, Asked(case.version))
+    found = examine(case.text, case.name, CheckedAgainst(case.version))
     assert found.commands, "no command found"
     assert {f.id for f in found.findings if f.severity != "note"} == set(case.expect)
 
@@ -58,7 +58,7 @@ ARRAYS = [
 def test_arrays_are_read_and_mended_where_they_stand(script: str) -> None:
     found = examine(script, "run.sh")
     assert "mtp-alias" in [f.id for f in found.findings]
-    assert mended(found, Asked()).text == script.replace("deepseek_mtp", "mtp")
+    assert mended(found, CheckedAgainst()).text == script.replace("deepseek_mtp", "mtp")
 
 
 def test_kubernetes_fills_in_its_own_variables() -> None:
@@ -66,7 +66,7 @@ def test_kubernetes_fills_in_its_own_variables() -> None:
     pod = pod % HEAD + '    args: ["--model", "a/b", "--speculative-config", "$(SPEC)"]\n'
     found = examine(pod, "pod.yaml")
     assert "mtp-alias" in [f.id for f in found.findings]
-    assert mended(found, Asked()).text == pod.replace("deepseek_mtp", "mtp")
+    assert mended(found, CheckedAgainst()).text == pod.replace("deepseek_mtp", "mtp")
     for unknown in ("$(OTHER)", "${OTHER}", "{{ .Values.spec }}"):
         said = [f.id for f in examine(pod.replace("$(SPEC)", unknown), "pod.yaml").findings]
         assert said == ["json-has-variable"], unknown

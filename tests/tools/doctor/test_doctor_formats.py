@@ -52,8 +52,13 @@ def test_errors_come_first_and_once() -> None:
     lines = [read(line) for line in annotated(found)]
     assert [(kind, told["file"]) for kind, told, _ in lines] == [("error", "a"), ("warning", "a"), ("notice", "b")]
     assert lines[0][1] == {
-        "file": "a", "line": "1", "endLine": "1", "col": "1", "endColumn": "4", "title": "augury doctor: an-id",
-    }  # fmt: skip
+        "file": "a",
+        "line": "1",
+        "endLine": "1",
+        "col": "1",
+        "endColumn": "4",
+        "title": "augury doctor: an-id",
+    }
 
 
 def test_the_command_prints_them(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from augury.config.errors import ConfigError
-from augury.tools.doctor.examine import Asked, Examination, examine
+from augury.tools.doctor.examine import CheckedAgainst, Examination, examine
 from augury.tools.doctor.fix import mended
 
 GONE = json.dumps({"method": "ngram", "num_speculative_tokens": 5, "disable_by_batch_size": 4})
@@ -41,7 +41,7 @@ def test_a_service_has_what_it_merges(source: str) -> None:
     found = examine(text, "compose.yaml")
     assert [(one.release, one.named_by) for one in found.commands] == [("0.28.0", "file")]
     assert ids(found) == ["key-gone"]
-    assert "key-gone" not in ids(mended(found, Asked()))
+    assert "key-gone" not in ids(mended(found, CheckedAgainst()))
 
 
 def test_own_keys_count_more_than_merged_ones() -> None:
@@ -73,7 +73,9 @@ def test_merged_keys_of_a_configuration_are_keys() -> None:
     assert ids(examine(f"{text}num_speculative_tokens: 5\n", "engine.yaml")) == [], "one key, not two"
     found = examine(text.replace("4}", "4, disable_mqa_scorer: true}") + "prompt_lookup_max: 4\n", "engine.yaml")
     assert ids(found) == ["key-gone"]
-    assert mended(found, Asked()).text == found.text, "what stands around a merged key is not its own mapping's"
+    assert mended(found, CheckedAgainst()).text == found.text, (
+        "what stands around a merged key is not its own mapping's"
+    )
 
 
 def test_merges_without_end_are_read_or_refused() -> None:
@@ -94,7 +96,7 @@ def test_two_dollars_in_compose_are_one_for_the_shell(values: str) -> None:
     found = examine(SHELL % values, "compose.yaml")
     assert {"mtp-alias", "mtp-target-without"} <= set(ids(found)), "both variables are the service's own"
     assert "nothing in this file sets" not in str(found.commands)
-    assert "mtp-alias" not in ids(mended(found, Asked()))
+    assert "mtp-alias" not in ids(mended(found, CheckedAgainst()))
 
 
 def test_one_dollar_in_compose_is_not_the_containers() -> None:
@@ -109,7 +111,7 @@ def test_a_literal_dollar_is_written_as_two_again() -> None:
     text = f"services:\n  a:\n    image: vllm/vllm-openai:v0.28.0\n    command: [--model, m, -sc, '{written}']\n"
     found = examine(text, "compose.yaml")
     assert ids(found) == ["draft-tp"]
-    assert mended(found, Asked()).text == text.replace('size": 3', 'size": 1')
+    assert mended(found, CheckedAgainst()).text == text.replace('size": 3', 'size": 1')
 
 
 @pytest.mark.parametrize(
@@ -122,13 +124,13 @@ def test_a_literal_dollar_is_written_as_two_again() -> None:
 def test_kubernetes_fills_in_parts_of_a_word(args: str) -> None:
     found = examine(f"{POD}    args: {args}\n", "pod.yaml")
     assert set(ids(found)) == {"mtp-alias", "mtp-target-without"}
-    assert "mtp-alias" not in ids(mended(found, Asked()))
+    assert "mtp-alias" not in ids(mended(found, CheckedAgainst()))
 
 
 def test_a_shell_in_a_container_sees_its_variables() -> None:
     found = examine(f"{POD}    command: [bash, -c, 'exec vllm serve $MODEL -sc \"$SPEC\"']\n", "pod.yaml")
     assert set(ids(found)) == {"mtp-alias", "mtp-target-without"}
-    assert "mtp-alias" not in ids(mended(found, Asked()))
+    assert "mtp-alias" not in ids(mended(found, CheckedAgainst()))
 
 
 @pytest.mark.parametrize(
@@ -158,7 +160,9 @@ def test_what_no_shell_fills_in_is_the_value() -> None:
 
 def test_a_drafter_that_is_not_known_says_nothing_of_the_method() -> None:
     line = 'vllm serve m --speculative-config "{\\"model\\": \\"$DRAFT\\", \\"num_speculative_tokens\\": 3}"'
-    assert ids(examine(line, "", Asked("0.13.0"))) == [], "it need not be a draft model, which that release refuses"
+    assert ids(examine(line, "", CheckedAgainst("0.13.0"))) == [], (
+        "it need not be a draft model, which that release refuses"
+    )
     head = line.replace("{", '{\\"method\\": \\"eagle3\\", \\"draft_tensor_parallel_size\\": 3, ')
     assert ids(examine(head)) == ["draft-tp"], "the rest is judged"
 
@@ -202,9 +206,12 @@ def test_a_branch_counts_where_nothing_was_set_before() -> None:
 
 @pytest.mark.parametrize(
     "program",
-    ["vllm run-batch -i a -o b --model m", "python -m vllm.entrypoints.openai.run_batch --model m",
-     "python3 -m vllm.entrypoints.cli.main serve m"],
-)  # fmt: skip
+    [
+        "vllm run-batch -i a -o b --model m",
+        "python -m vllm.entrypoints.openai.run_batch --model m",
+        "python3 -m vllm.entrypoints.cli.main serve m",
+    ],
+)
 def test_other_programs_with_the_same_arguments(program: str) -> None:
     assert ids(examine(f"{program} --speculative-config '{GONE}'")) == ["key-gone"]
 
@@ -213,7 +220,7 @@ def test_a_manifest_in_json_is_read_as_one_in_yaml() -> None:
     pod = {"image": "vllm/vllm-openai:v0.26.0", "args": ["--model", "m", "--speculative-config", GONE]}
     found = examine(json.dumps({"kind": "Pod", "spec": {"containers": [pod]}}), "pod.json")
     assert ids(found) == ["key-gone"] and found.commands[0].release == "0.26.0"
-    assert "key-gone" not in ids(mended(found, Asked()))
+    assert "key-gone" not in ids(mended(found, CheckedAgainst()))
     assert not examine('{"kind": "Pod"}', "pod.json").commands
 
 
@@ -222,5 +229,5 @@ def test_a_dash_of_a_word_processor_is_no_flag(dash: str) -> None:
     right = 'vllm serve m --speculative-config \'{"method": "suffix"}\' --port 80'
     found = examine(right.replace(" --", f" {dash}"))
     assert ids(found) == ["flag-misspelt", "flag-misspelt"]
-    assert mended(found, Asked()).text == right
+    assert mended(found, CheckedAgainst()).text == right
     assert ids(examine("vllm serve m --port 80 \u2014 x")) == []

@@ -9,7 +9,7 @@ import pytest
 
 from augury.config.facts import read_facts
 from augury.config.versions import version
-from augury.tools.doctor.examine import Asked, Examination, examine
+from augury.tools.doctor.examine import CheckedAgainst, Examination, examine
 from augury.tools.doctor.fix import mended
 from augury.tools.doctor.target_names import name_facts, told_by
 
@@ -22,7 +22,9 @@ def lines(examination: Examination, name: str) -> list[int]:
 
 
 def look(*program: str, release: str = "0.32") -> Examination:
-    return examine("\n".join(["from vllm import LLM, SamplingParams", *program]) + "\n", "run.py", Asked(release))
+    return examine(
+        "\n".join(["from vllm import LLM, SamplingParams", *program]) + "\n", "run.py", CheckedAgainst(release)
+    )
 
 
 def test_each_refused_parameter_is_found_at_its_own_line() -> None:
@@ -71,7 +73,7 @@ def test_what_may_be_nothing_is_no_fault(value: str) -> None:
 def test_a_dash_in_a_back_end_is_mended_where_it_stands(name: str, text: str, after: str) -> None:
     found = examine(text, name)
     assert [f.id for f in found.findings if f.severity == "error"] == ["backend-misspelt"]
-    fixed = mended(found, Asked())
+    fixed = mended(found, CheckedAgainst())
     assert after in fixed.text and "flash-attn" not in fixed.text
     assert not [f for f in fixed.findings if f.severity == "error"]
 
@@ -91,10 +93,10 @@ def test_back_ends_that_pass_without_a_word(name: str) -> None:
 def test_the_drafters_own_back_end_is_the_one_that_counts_for_dflash() -> None:
     keys = '"method": "dflash", "model": "org/d", "num_speculative_tokens": 15'
     mixed = f"""vllm serve m --attention-backend FLASHINFER -sc '{{{keys}, "attention_backend": "FLASH_ATTN"}}'"""
-    said = [f.id for f in examine(mixed, "", Asked("0.22")).findings]
+    said = [f.id for f in examine(mixed, "", CheckedAgainst("0.22")).findings]
     assert "dflash-attention-backend" not in said
     swapped = mixed.replace("FLASHINFER", "X").replace("FLASH_ATTN", "FLASHINFER").replace("X", "FLASH_ATTN")
-    assert "dflash-attention-backend" in [f.id for f in examine(swapped, "", Asked("0.22")).findings]
+    assert "dflash-attention-backend" in [f.id for f in examine(swapped, "", CheckedAgainst("0.22")).findings]
 
 
 @pytest.mark.parametrize(
@@ -153,14 +155,14 @@ K_ALONE = """vllm serve {} --speculative-config '{{"num_speculative_tokens": 1}}
     ],
 )
 def test_k_alone_was_enough_for_some_targets_before_0_11(target: str, release: str, said: list[str]) -> None:
-    found = examine(K_ALONE.format(target), "", Asked(release)).findings
+    found = examine(K_ALONE.format(target), "", CheckedAgainst(release)).findings
     assert sorted(one.id for one in found if one.severity == "error") == said
 
 
 def test_k_alone_is_told_from_the_targets_files(tmp_path: Path) -> None:
     for kind, said in (("deepseek_v3", False), ("llama", True)):
         (tmp_path / "config.json").write_text(json.dumps({"model_type": kind, "num_nextn_predict_layers": 1}))
-        found = examine(K_ALONE.format("/models/mine"), "", Asked("0.9.2", read_facts(str(tmp_path)))).findings
+        found = examine(K_ALONE.format("/models/mine"), "", CheckedAgainst("0.9.2", read_facts(str(tmp_path)))).findings
         assert ("drafter-missing" in [one.id for one in found]) == said
 
 
@@ -168,7 +170,7 @@ def test_k_alone_is_told_from_the_targets_files(tmp_path: Path) -> None:
 def test_an_assistant_without_a_method_is_what_the_release_takes_it_for(release: str, method: str) -> None:
     line = """vllm serve google/gemma-4-31B-it --speculative-config '{"model": "google/gemma-4-31B-it-assistant",
         "num_speculative_tokens": 4}' --max-num-batched-tokens 4096"""
-    [command] = examine(line, "", Asked(release)).commands
+    [command] = examine(line, "", CheckedAgainst(release)).commands
     assert command.facts["method"] == method
     assert "draft-slots-shrink-budget" not in [one.id for one in command.findings], "layers of MTP take no slots"
 
@@ -176,5 +178,5 @@ def test_an_assistant_without_a_method_is_what_the_release_takes_it_for(release:
 @pytest.mark.parametrize(("release", "said"), [("0.9.2", []), ("0.27", ["method-gone"])])
 def test_an_accelerator_is_an_mlp_speculator(release: str, said: list[str]) -> None:
     line = """vllm serve org/llama-13b --speculative-config '{"model": "ibm-ai-platform/llama-13b-accelerator"}'"""
-    found = examine(line, "", Asked(release)).findings
+    found = examine(line, "", CheckedAgainst(release)).findings
     assert [one.id for one in found if one.severity != "note"] == said

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from augury.tools.doctor.examine import Asked, examine
+from augury.tools.doctor.examine import CheckedAgainst, examine
 
 SPEC = {"num_speculative_tokens": 4, "prompt_lookup_min": 2, "rejection_sample_method": "coupled"}
 REFUSED = "value-augury-only"
@@ -23,7 +23,7 @@ REFUSALS = {REFUSED, "key-unused", "config-refused"}
 )
 def test_a_class_of_the_plugin_shows_that_it_is_installed(drafter: dict[str, str], said: set[str]) -> None:
     command = f"vllm serve m --speculative-config '{json.dumps({**drafter, **SPEC})}'"
-    found = examine(command, "command", Asked(release="0.32.0"))
+    found = examine(command, "command", CheckedAgainst(release="0.32.0"))
     ids = {one.id for one in found.findings}
     assert ids & REFUSALS == said
 
@@ -31,7 +31,7 @@ def test_a_class_of_the_plugin_shows_that_it_is_installed(drafter: dict[str, str
 def test_a_scheduler_of_the_plugin_shows_it_too() -> None:
     command = f"vllm serve m -sc '{json.dumps({'method': 'ngram', **SPEC})}' --scheduler-cls"
     for scheduler, said in (("augury.plugins.vllm.budget.SyncBudgetScheduler", set()), ("their.S", {REFUSED})):
-        found = examine(f"{command} {scheduler}", "command", Asked(release="0.32.0"))
+        found = examine(f"{command} {scheduler}", "command", CheckedAgainst(release="0.32.0"))
         assert {one.id for one in found.findings} & REFUSALS == said
 
 
@@ -46,5 +46,5 @@ def test_a_scheduler_of_the_plugin_shows_it_too() -> None:
 )
 def test_a_file_that_installs_it_beside_vllm_may_use_its_rule(install: str, said: set[str]) -> None:
     words = json.dumps(["vllm", "serve", "m", "-sc", json.dumps({"method": "ngram", **SPEC})])
-    found = examine(f"FROM vllm/vllm-openai:v0.32.0\n{install}\nENTRYPOINT {words}\n", "Dockerfile", Asked())
+    found = examine(f"FROM vllm/vllm-openai:v0.32.0\n{install}\nENTRYPOINT {words}\n", "Dockerfile", CheckedAgainst())
     assert {one.id for one in found.findings} & REFUSALS == said and found.commands

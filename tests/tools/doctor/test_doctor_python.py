@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from augury.tools.doctor.examine import Asked, Examination, examine
+from augury.tools.doctor.examine import CheckedAgainst, Examination, examine
 from augury.tools.doctor.fix import mended
 
 HEAD = "from vllm import LLM, EngineArgs\n"
 
 
 def look(program: str, release: str = "0.32") -> Examination:
-    return examine(HEAD + program, "serve.py", Asked(release))
+    return examine(HEAD + program, "serve.py", CheckedAgainst(release))
 
 
 def errors(examination: Examination) -> list[str]:
@@ -105,7 +105,7 @@ def test_mending_writes_python() -> None:
         'more = {"method": "eagle3", "model": "d", "num_speculative_tokens": 3, "speculative_token_tree": "[(0,)]"}\n'
         'LLM("m", speculative_config=spec)\nLLM("m", speculative_config=more)\n'
     )
-    after = mended(look(program), Asked("0.32"))
+    after = mended(look(program), CheckedAgainst("0.32"))
     ast.parse(after.text)
     assert "num_speculative_tokens_per_batch_size=[[1, 16, 4], [17, 17, 0]])" in after.text
     assert '"num_speculative_tokens": 3}' in after.text and not errors(after)
@@ -134,7 +134,7 @@ def test_a_command_that_is_a_list_is_read(program: str) -> None:
     found = examine(program, "launch.py")
     assert [one.id for one in found.findings if one.severity == "error"] == ["key-gone"]
     assert len(found.commands) == 1
-    after = mended(found, Asked())
+    after = mended(found, CheckedAgainst())
     if "dumps" in program:
         assert after.text == program, "what a program makes is not there to be edited"
     else:

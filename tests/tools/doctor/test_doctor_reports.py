@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from doctor_reports import REPORTS, Report
 
-from augury.tools.doctor.examine import Asked, examine
+from augury.tools.doctor.examine import CheckedAgainst, examine
 
 OUTCOMES = {"refused", "crashed", "wrong", "slow", "works"}
 LEAST_RIGHT = 36
@@ -14,7 +14,7 @@ LEAST_RIGHT = 36
 def said(report: Report) -> dict[str, str]:
     """What is said at least as a warning, by id."""
     name = "run.sh" if "\n" in report.command else ""
-    found = examine(report.command, name, Asked(report.release)).findings
+    found = examine(report.command, name, CheckedAgainst(report.release)).findings
     return {finding.id: finding.severity for finding in found if finding.severity != "note"}
 
 

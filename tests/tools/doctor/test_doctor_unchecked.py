@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from augury.cli import app
 from augury.config.facts import read_facts
 from augury.config.versions import version
-from augury.tools.doctor.examine import Asked, examine
+from augury.tools.doctor.examine import CheckedAgainst, examine
 from augury.tools.doctor.report import sarif
 from augury.tools.doctor.target_names import active_billions, name_facts, pair_facts
 from augury.tools.knowledge.families import by_type, families
@@ -28,7 +28,7 @@ def directory(path: Path, config: dict[str, Any]) -> str:
     return str(path)
 
 
-def left(command: str, asked: Asked = Asked()) -> list[str]:
+def left(command: str, asked: CheckedAgainst = CheckedAgainst()) -> list[str]:
     return [one.how for found in examine(command, "", asked).commands for one in found.unchecked]
 
 
@@ -151,14 +151,16 @@ ADAPTERS = "vllm serve org/m-speculator.eagle3 --enable-lora --max-num-seqs 512 
 
 def test_a_speculator_that_is_served_speculates(tmp_path: Path) -> None:
     """vLLM serves the target that it names; without the files that is not checked, with them it is."""
-    [command] = examine(ADAPTERS, "", Asked("0.32")).commands
+    [command] = examine(ADAPTERS, "", CheckedAgainst("0.32")).commands
     assert "asks for" in command.unchecked[0].what and command.unchecked[0].how == "--target DIR"
     (tmp_path / "config.json").write_text(json.dumps(SPECULATOR))
     given = read_facts(str(tmp_path))
-    [command] = examine(ADAPTERS, "", Asked("0.32", given)).commands
+    [command] = examine(ADAPTERS, "", CheckedAgainst("0.32", given)).commands
     assert [one.id for one in command.findings if one.severity == "error"] == ["lora-token-budget"]
     assert "org/target" in command.unchecked[0].why
-    assert not [one for one in examine(ADAPTERS, "", Asked("0.9", given)).findings if one.id == "lora-token-budget"]
+    assert not [
+        one for one in examine(ADAPTERS, "", CheckedAgainst("0.9", given)).findings if one.id == "lora-token-budget"
+    ]
 
 
 @pytest.mark.parametrize("nothing", ["''", "None", "null"])

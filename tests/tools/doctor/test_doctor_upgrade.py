@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from augury.cli import app
 from augury.config.versions import version
-from augury.tools.doctor.examine import Asked, examine
+from augury.tools.doctor.examine import CheckedAgainst, examine
 from augury.tools.doctor.upgrade import Upgrade, upgrades
 from augury.tools.doctor.upgrade_screen import show_upgrades
 from augury.tools.knowledge.base import knowledge
@@ -63,7 +63,7 @@ def doctor(*words: str) -> Any:
 
 
 def only(command: str, old: str, new: str) -> Upgrade:
-    [found] = upgrades(command, "", Asked(), old, new)
+    [found] = upgrades(command, "", CheckedAgainst(), old, new)
     return found
 
 
@@ -73,7 +73,7 @@ def test_every_change_has_a_release_and_a_command_that_it_concerns() -> None:
         entry = knowledge("changes")[name]
         assert entry.versions.since and not entry.versions.until and not entry.linted
         for case, wanted in ((yes, True), (no, False)):
-            [command] = examine(case.text, "", Asked("0.32")).commands
+            [command] = examine(case.text, "", CheckedAgainst("0.32")).commands
             assert bool(holds(entry.condition, KnownFacts(command.facts, command.keys))) is wanted, (name, case.text)
 
 
@@ -126,7 +126,9 @@ def test_the_screen_and_the_exit_code(tmp_path: Path) -> None:
 def test_it_fits_a_terminal(width: int) -> None:
     screen = io.StringIO()
     console = Console(width=width, force_terminal=True, color_system=None, highlight=False, file=screen)
-    show_upgrades(upgrades(at(HYBRID, DFLASH2).text, "run.sh", Asked(), "0.24", "0.30"), "0.24", "0.30", console)
+    show_upgrades(
+        upgrades(at(HYBRID, DFLASH2).text, "run.sh", CheckedAgainst(), "0.24", "0.30"), "0.24", "0.30", console
+    )
     lines = screen.getvalue().splitlines()
     assert max(map(len, lines)) <= width
     assert sum(line.startswith("  default") for line in lines) == 1, "a label stands once for its rows"

@@ -14,7 +14,7 @@ import pytest
 from bounded_run import SPEC, bounded, one_error, run
 
 from augury.config.errors import ConfigError
-from augury.tools.doctor.examine import Asked, Examination, examine
+from augury.tools.doctor.examine import CheckedAgainst, Examination, examine
 from augury.tools.doctor.fix import MOST_WORK, mended
 from augury.tools.doctor.found import allowance as allowances
 from augury.tools.doctor.found.allowance import MOST, MOST_COMMANDS
@@ -33,15 +33,17 @@ BOMBS: dict[str, tuple[str, str]] = {
     "many variables": ("x.sh", "".join(f"V{i}=x\n" for i in range(20_000)) + SPEC),
     "aliases": (
         "x.yaml",
-        "a0: &a0 [x,x]\n" + "".join(f"a{i + 1}: &a{i + 1} [*a{i},*a{i}]\n" for i in range(50))
+        "a0: &a0 [x,x]\n"
+        + "".join(f"a{i + 1}: &a{i + 1} [*a{i},*a{i}]\n" for i in range(50))
         + "speculative_config: {a: *a50}\n",
     ),
     "names": (
         "x.py",
-        "from vllm import LLM\na0={'a':1}\n" + "".join(f"a{i + 1}={{'a':a{i},'b':a{i}}}\n" for i in range(50))
+        "from vllm import LLM\na0={'a':1}\n"
+        + "".join(f"a{i + 1}={{'a':a{i},'b':a{i}}}\n" for i in range(50))
         + "LLM('m', speculative_config=a50)\n",
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize(("name", "text"), BOMBS.values(), ids=BOMBS)
@@ -117,14 +119,12 @@ def test_mending_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("augury.tools.doctor.fix.examine", counted)
     monkeypatch.setattr("augury.tools.doctor.fix.MOST_WORK", 300)
     before = examine(SPEC * 60, "x.sh")
-    after = mended(before, Asked())
+    after = mended(before, CheckedAgainst())
     assert sum(examined) <= 300 + 2 * 60 and MOST_WORK > 300
     assert len(after.findings) < len(before.findings) and after.text != before.text
 
 
-@pytest.mark.parametrize(
-    ("line", "column", "offset"), [(1, 1, 0), (1, 4, 3), (2, 1, 4), (3, 1, 5), (3, 3, 7)]
-)  # fmt: skip
+@pytest.mark.parametrize(("line", "column", "offset"), [(1, 1, 0), (1, 4, 3), (2, 1, 4), (3, 1, 5), (3, 3, 7)])
 def test_places(line: int, column: int, offset: int) -> None:
     assert Examination("", "abc\n\nde", []).place(offset) == (line, column)
 

@@ -12,9 +12,9 @@ import pytest
 
 from augury.config.errors import ConfigError
 from augury.tools.doctor.webhook import app, http
-from augury.tools.doctor.webhook.app import Reply, Webhook
-from augury.tools.doctor.webhook.http import Listener
-from augury.tools.doctor.webhook.judge import Case, Told
+from augury.tools.doctor.webhook.app import HttpReply, Webhook
+from augury.tools.doctor.webhook.http import WebhookListener
+from augury.tools.doctor.webhook.judge import AdmissionCase, ToldFinding
 from augury.tools.doctor.webhook.review import read_review
 from augury.tools.doctor.webhook.room import SMALL
 
@@ -26,8 +26,8 @@ def test_unfinished_bodies_share_one_budget(monkeypatch: pytest.MonkeyPatch) -> 
     """150 of them, of 7.9 MB each, took 1.3 GB."""
     monkeypatch.setattr(http, "ALL_BODIES", 1_000_000)
 
-    async def answer(method: str, path: str, body: bytes) -> Reply:
-        return Reply(200, str(len(body)).encode())
+    async def answer(method: str, path: str, body: bytes) -> HttpReply:
+        return HttpReply(200, str(len(body)).encode())
 
     async def post(port: int, body: bytes, size: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
@@ -36,7 +36,7 @@ def test_unfinished_bodies_share_one_budget(monkeypatch: pytest.MonkeyPatch) -> 
         return reader, writer
 
     async def work() -> None:
-        listener = Listener(answer, 500_000)
+        listener = WebhookListener(answer, 500_000)
         port = await listener.start("127.0.0.1", 0, None)
         part = b"x" * (400_000 + SMALL)
         open_ = [await post(port, part, 490_000) for _ in range(2)]
@@ -72,7 +72,7 @@ class Slow:
         self.seconds = seconds
         self.begun, self.go, self.untils = threading.Event(), threading.Event(), list[float]()
 
-    def judge(self, case: Case, until: float | None = None) -> list[Told]:
+    def judge(self, case: AdmissionCase, until: float | None = None) -> list[ToldFinding]:
         assert until is not None
         self.untils.append(until)
         self.begun.set()

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from augury.config.errors import ConfigError
 from augury.tools.doctor.webhook.app import Webhook
-from augury.tools.doctor.webhook.judge import Case, Told, judge
+from augury.tools.doctor.webhook.judge import AdmissionCase, ToldFinding, judge
 from augury.tools.doctor.webhook.objects import written
 from augury.tools.doctor.webhook.review import answer, read_review, within_limits
 from augury.tools.doctor.webhook.workers import NotJudged, Workers
@@ -60,11 +60,22 @@ OBJECTS: dict[str, tuple[dict[str, Any], str]] = {
         "spec.predictor.model.args[0]",
     ),
     "LLMInferenceService": (
-        {"spec": {"template": {"containers": [{"name": "main", "args": ARGS}]}}}, "spec.template.containers[0].args[3]",
+        {"spec": {"template": {"containers": [{"name": "main", "args": ARGS}]}}},
+        "spec.template.containers[0].args[3]",
     ),
     "LLMInferenceService, by a variable": (
-        {"spec": {"template": {"containers": [{"name": "main", "env": [
-            {"name": "VLLM_ADDITIONAL_ARGS", "value": f"--speculative-config '{REMOVED}'"}]}]}}},
+        {
+            "spec": {
+                "template": {
+                    "containers": [
+                        {
+                            "name": "main",
+                            "env": [{"name": "VLLM_ADDITIONAL_ARGS", "value": f"--speculative-config '{REMOVED}'"}],
+                        }
+                    ]
+                }
+            }
+        },
         "spec.template.containers[0].env[0].value",
     ),
     "Workspace": ({"inference": template()}, "inference.template.spec.containers[0].args[3]"),
@@ -79,18 +90,31 @@ OBJECTS: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "RayJob": ({"spec": {"entrypoint": LINE}}, "spec.entrypoint"),
     "DynamoGraphDeployment": (
-        {"spec": {"services": {"VllmWorker": {"extraPodSpec": {"mainContainer": {
-            "image": "ai-dynamo/vllm-runtime:1.6.1", "command": ["python3", "-m", "dynamo.vllm"], "args": ARGS}}}}}},
+        {
+            "spec": {
+                "services": {
+                    "VllmWorker": {
+                        "extraPodSpec": {
+                            "mainContainer": {
+                                "image": "ai-dynamo/vllm-runtime:1.6.1",
+                                "command": ["python3", "-m", "dynamo.vllm"],
+                                "args": ARGS,
+                            }
+                        }
+                    }
+                }
+            }
+        },
         "spec.services.VllmWorker.extraPodSpec.mainContainer.args[3]",
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("kind", OBJECTS)
 def test_objects_that_carry_commands(kind: str) -> None:
     value, field = OBJECTS[kind]
     whole = {"apiVersion": "x/v1", "kind": kind, "metadata": {"name": "a"}, **value}
-    [found] = judge(Case(json.dumps(whole), release="0.30.0"))
+    [found] = judge(AdmissionCase(json.dumps(whole), release="0.30.0"))
     assert (found.id, found.severity, found.field) == ("key-gone", "error", field)
     assert found.release == ("0.28.0" if "v0.28.0" in json.dumps(value) else "0.30.0"), (
         "an image's own release counts more"
@@ -104,7 +128,9 @@ def test_no_file_of_the_server_is_read(tmp_path: Path) -> None:
     args = {**VLLM, "args": ["--model", str(tmp_path), "--speculative-config", spec]}
     (tmp_path / "other").mkdir()
     other = json.loads(json.dumps(args).replace(str(tmp_path), str(tmp_path / "other")))
-    said = [[one.id for one in judge(Case(json.dumps({"spec": {"containers": [one]}})))] for one in (args, other)]
+    said = [
+        [one.id for one in judge(AdmissionCase(json.dumps({"spec": {"containers": [one]}})))] for one in (args, other)
+    ]
     assert said[0] == said[1]
 
 
@@ -137,11 +163,12 @@ def test_many_warnings_are_counted() -> None:
     assert kept[-1] == f"and {100 - len(kept) + 1} more warnings: augury doctor shows them all"
 
 
-@pytest.mark.parametrize(("severity", "fail_on", "passes"), [
-    ("error", "error", False), ("warning", "error", True), ("error", "warning", False), ("warning", "warning", False),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("severity", "fail_on", "passes"),
+    [("error", "error", False), ("warning", "error", True), ("error", "warning", False), ("warning", "warning", False)],
+)
 def test_what_refuses(severity: str, fail_on: Any, passes: bool) -> None:
-    told = [Told("an-id", severity, "it is wrong", "write it right", "spec", "0.32")]
+    told = [ToldFinding("an-id", severity, "it is wrong", "write it right", "spec", "0.32")]
     response = answer("u", told, fail_on)["response"]
     assert response["allowed"] is passes and ("warnings" in response) is passes
     assert (
@@ -151,7 +178,7 @@ def test_what_refuses(severity: str, fail_on: Any, passes: bool) -> None:
 
 
 def test_a_message_has_no_control_characters() -> None:
-    told = [Told("an-id", "error", "a\x1b[31m\r\nb", "c", "spec", "")]
+    told = [ToldFinding("an-id", "error", "a\x1b[31m\r\nb", "c", "spec", "")]
     assert answer("u", told)["response"]["status"]["message"] == "spec: error[an-id]: a[31m b. Fix: c"
 
 
@@ -168,12 +195,12 @@ def test_a_process_that_takes_too_long_is_ended_and_replaced() -> None:
         workers.wait()
         [first] = workers.all
         with pytest.raises(NotJudged, match="more than 1 s"):
-            workers.judge(Case("{}"))
+            workers.judge(AdmissionCase("{}"))
         [second] = workers.all
         assert not first.process.is_alive() and second is not first and workers.idle.qsize() == 1
         second.wait(time.monotonic() + 60)
         with pytest.raises(NotJudged, match="ended"):
-            workers.judge(Case("end"))
+            workers.judge(AdmissionCase("end"))
     finally:
         workers.close()
 
@@ -192,12 +219,12 @@ def test_a_process_that_is_still_starting_is_not_ended() -> None:
     try:
         [first] = workers.all
         with pytest.raises(NotJudged, match="still starting"):
-            workers.judge(Case("{}"))
+            workers.judge(AdmissionCase("{}"))
         assert workers.all == [first] and workers.idle.qsize() == 1
         first.pipe.send("go")
         assert first.wait(time.monotonic() + 60)
         workers.seconds = 60.0
-        assert workers.judge(Case("{}")) == []
+        assert workers.judge(AdmissionCase("{}")) == []
     finally:
         workers.close()
 
@@ -207,7 +234,7 @@ class Failing:
 
     number, seconds = 1, 5.0
 
-    def judge(self, case: Case, until: float | None = None) -> list[Told]:
+    def judge(self, case: AdmissionCase, until: float | None = None) -> list[ToldFinding]:
         raise NotJudged("it took more than 5 s.")
 
 

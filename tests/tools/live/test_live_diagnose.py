@@ -16,8 +16,8 @@ from vllm_text import EAGLE3, Engine, Moment, later, plain, recorded, started, t
 from augury.cli import app
 from augury.config.errors import ConfigError
 from augury.tools.knowledge.base import knowledge
-from augury.tools.live.baseline import Speeds, compared, of_file
-from augury.tools.live.diagnosis import TOLD_BY, diagnose
+from augury.tools.live.diagnose.baseline import Speeds, compared, of_file
+from augury.tools.live.diagnose.diagnosis import TOLD_BY, diagnose
 from augury.tools.live.release import release_in
 
 REFUSED = "the configuration was refused, or dropped without a word (0.9.1 to 0.15)"

@@ -18,7 +18,7 @@ from vllm_text import recorded
 from augury.cli import app
 from augury.config.errors import ConfigError
 from augury.config.versions import version
-from augury.tools.live.server_log import read_log
+from augury.tools.live.diagnose.server_log import read_log
 
 START = """(APIServer pid=1) INFO 05-21 21:03:10 [api_server.py:1272] vLLM API server version 0.21.1rc0.dev8+g1234
 (EngineCore pid=9) INFO 05-21 21:03:20 [core.py:109] Initializing a V1 LLM engine (v0.21.1) with config: model='m', \

@@ -11,8 +11,8 @@ import pytest
 from typer.testing import CliRunner
 
 from augury.cli import app
-from augury.tools.live.log_args import command_of, read_args
-from augury.tools.live.server_log import read_log
+from augury.tools.live.diagnose.log_args import command_of, read_args
+from augury.tools.live.diagnose.server_log import read_log
 
 VERSION = "(APIServer pid=1) INFO 11-02 08:00:01 [api_server.py:1580] vLLM API server version 0.26.0\n"
 CONFIG = "{'method': 'eagle3', 'model': 'AngelSlim/Qwen3-8B_eagle3', 'num_speculative_tokens': 3}"

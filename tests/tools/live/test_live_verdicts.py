@@ -18,9 +18,9 @@ from vllm_text import EAGLE3, Engine, Moment, later, recorded, started, text
 
 from augury.cli import app
 from augury.tools.live.buckets import Buckets
-from augury.tools.live.check_screen import show
+from augury.tools.live.check.screen import show
 from augury.tools.live.drafting import Drafting
-from augury.tools.live.session import Asked, Session
+from augury.tools.live.session import GivenOfServer, Session
 from augury.tools.live.window import window
 from augury.tools.shared.http import Server
 
@@ -257,7 +257,7 @@ def test_latencies_are_means_and_tails_are_bounds() -> None:
 @pytest.mark.parametrize("width", [60, 80, 120])
 def test_a_check_is_wrapped_between_words(width: int) -> None:
     with staged(*recorded("cliff-at-3")) as stage:
-        session = Session(Server(stage.url), Asked(method="eagle3"))
+        session = Session(Server(stage.url), GivenOfServer(method="eagle3"))
         trail = session.over(0.1)
         judged = session.judged(trail[0], trail[-1])
     console = Console(width=width, force_terminal=True, color_system=None, file=io.StringIO())

@@ -23,8 +23,8 @@ from vllm_text import EAGLE3, Moment, later, recorded, started, text
 from augury.cli import app
 from augury.tools.live.marks import fitted, spark
 from augury.tools.live.session import Session
-from augury.tools.live.track import Track
-from augury.tools.live.watch_screen import frame, line
+from augury.tools.live.watch.screen import frame, line
+from augury.tools.live.watch.track import Track
 from augury.tools.shared.http import Server
 
 RUN = "from augury.cli import main; main()"

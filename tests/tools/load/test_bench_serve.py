@@ -26,20 +26,40 @@ from typer.testing import CliRunner
 from augury.cli import app
 from augury.tools.load import stream
 from augury.tools.load.compare import read_results
-from augury.tools.load.load import Stopped, Traffic, run_round
-from augury.tools.load.request import Client, Outcome
+from augury.tools.load.load import ArrivalPattern, Stopped, run_round
+from augury.tools.load.request import Client, RequestResult
 from augury.tools.load.screen import HONEST
 
 RUN = "from augury.cli import main; main()"
 # The keys of `vllm bench serve`, as its source has them.
 VLLM_KEYS = {
-    "date", "endpoint_type", "backend", "label", "model_id", "tokenizer_id", "num_prompts", "request_rate",
-    "burstiness", "max_concurrency", "duration", "completed", "failed", "total_input_tokens", "total_output_tokens",
-    "request_throughput", "request_goodput", "output_throughput", "total_token_throughput",
-    "spec_decode_acceptance_rate", "spec_decode_acceptance_length", "spec_decode_num_drafts",
-    "spec_decode_draft_tokens", "spec_decode_accepted_tokens", "spec_decode_per_position_acceptance_rates",
+    "date",
+    "endpoint_type",
+    "backend",
+    "label",
+    "model_id",
+    "tokenizer_id",
+    "num_prompts",
+    "request_rate",
+    "burstiness",
+    "max_concurrency",
+    "duration",
+    "completed",
+    "failed",
+    "total_input_tokens",
+    "total_output_tokens",
+    "request_throughput",
+    "request_goodput",
+    "output_throughput",
+    "total_token_throughput",
+    "spec_decode_acceptance_rate",
+    "spec_decode_acceptance_length",
+    "spec_decode_num_drafts",
+    "spec_decode_draft_tokens",
+    "spec_decode_accepted_tokens",
+    "spec_decode_per_position_acceptance_rates",
     *(f"{what}_{name}_ms" for what in ("mean", "median", "std", "p99") for name in ("ttft", "tpot", "itl", "e2el")),
-}  # fmt: skip
+}
 DETAILS = {"input_lens", "output_lens", "ttfts", "itls", "latencies", "start_times", "errors"}
 
 
@@ -177,17 +197,17 @@ def test_completions_and_a_rate(server: str, tmp_path: Path) -> None:
     done = bench(server, *words, "--num-prompts", "12", "--request-rate", "40", "--seed", "3", "--json")
     (one,) = json.loads(done.stdout)["results"]
     assert one["backend"] == "openai" and one["request_rate"] == 40 and one["completed"] == 12
-    expected = Traffic(40.0, 1.0, 3).arrivals(12)[-1]
+    expected = ArrivalPattern(40.0, 1.0, 3).arrivals(12)[-1]
     assert expected <= one["duration"] < expected + 0.5
 
 
 @pytest.mark.parametrize("burstiness", [0.3, 1.0, 30.0])
 def test_arrivals_have_the_rate_and_the_spread_that_was_asked(burstiness: float) -> None:
-    moments = Traffic(50.0, burstiness, 1).arrivals(20_000)
+    moments = ArrivalPattern(50.0, burstiness, 1).arrivals(20_000)
     gaps = np.diff(moments)
     assert gaps.mean() == pytest.approx(1 / 50, rel=0.05)
     assert gaps.std() / gaps.mean() == pytest.approx(burstiness**-0.5, rel=0.05)
-    assert Traffic().arrivals(3) == [0.0, 0.0, 0.0]
+    assert ArrivalPattern().arrivals(3) == [0.0, 0.0, 0.0]
 
 
 FAULTS = [
@@ -276,11 +296,11 @@ def test_connections_that_the_server_has_closed_are_not_used_again(server: str) 
     """Servers close idle connections; the next request opens a new one, and nobody waits for the dead."""
     body = json.dumps({"messages": [{"role": "user", "content": '{"chunks": 2}'}]}).encode()
 
-    async def go() -> list[Outcome]:
+    async def go() -> list[RequestResult]:
         client = Client(server, "/v1/chat/completions", None, 5)
-        first = await run_round(client, [(0, body)] * 4, 4, Traffic(), Stopped(), lambda: None)
+        first = await run_round(client, [(0, body)] * 4, 4, ArrivalPattern(), Stopped(), lambda: None)
         await asyncio.sleep(1.5)
-        second = await run_round(client, [(0, body)] * 4, 4, Traffic(), Stopped(), lambda: None)
+        second = await run_round(client, [(0, body)] * 4, 4, ArrivalPattern(), Stopped(), lambda: None)
         client.close()
         return first.outcomes + second.outcomes
 
@@ -337,11 +357,11 @@ def test_the_client_is_no_bottleneck_at_64_streams(server: str) -> None:
     asked = {"messages": [{"role": "user", "content": json.dumps({"gap": 0.01, "chunks": 60})}], "stream": True}
     body = json.dumps(asked).encode()
 
-    async def go() -> tuple[float, list[Outcome]]:
+    async def go() -> tuple[float, list[RequestResult]]:
         client = Client(server, "/v1/chat/completions", None, 60)
-        await run_round(client, [(0, body)] * 64, 64, Traffic(), Stopped(), lambda: None)
+        await run_round(client, [(0, body)] * 64, 64, ArrivalPattern(), Stopped(), lambda: None)
         before = resource.getrusage(resource.RUSAGE_SELF)
-        done = await run_round(client, [(0, body)] * 64, 64, Traffic(), Stopped(), lambda: None)
+        done = await run_round(client, [(0, body)] * 64, 64, ArrivalPattern(), Stopped(), lambda: None)
         after = resource.getrusage(resource.RUSAGE_SELF)
         client.close()
         return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, done.outcomes

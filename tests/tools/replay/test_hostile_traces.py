@@ -38,7 +38,7 @@ RECORD = b'{"prompt": "a", "completion": "b"}\n'
     ("head", "piece"),
     [(RECORD, b"x" * (1 << 20)), (RECORD, b"\n" * (1 << 20)), (b"[" + RECORD[:-1], b"," * (1 << 20))],
     ids=["one line", "empty lines", "commas"],
-)  # fmt: skip
+)
 def test_a_bomb_is_refused_in_bounded_memory(tmp_path: Path, head: bytes, piece: bytes) -> None:
     """Gigabytes out of megabytes would take minutes: it ends at 250 times its size, or at a line that is too long."""
     path = bomb(tmp_path / "x.jsonl.gz", piece, 100, head)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from augury.config.errors import ConfigError
 from augury.index.suffix import SuffixCache
 from augury.tools.replay.figures import best_of, summarise
-from augury.tools.replay.replay import Contender, Replay, expand, read_configs, read_grid
+from augury.tools.replay.replay import Replay, ReplayedConfig, expand, read_configs, read_grid
 from augury.tools.replay.tokens import Script
 from augury.tools.shared.profile import check_profile, read_profile, write_profile
 from augury.tools.suffix.patterns import frequent_runs
@@ -106,12 +106,12 @@ class Tally:
         return accepted + 1
 
 
-def contender(**keys: Any) -> Contender:
+def contender(**keys: Any) -> ReplayedConfig:
     ((config,), _) = expand([keys], {})
-    return Contender(config)
+    return ReplayedConfig(config)
 
 
-def agree(fast: Contender, slow: Tally) -> None:
+def agree(fast: ReplayedConfig, slow: Tally) -> None:
     assert fast.lines.tolist() == slow.lines
     assert fast.curve.tolist() == slow.curve.tolist()
 

@@ -20,7 +20,7 @@ import pytest
 from cycling import QUESTION, cycling_model
 from served import NGRAM, RUN, Served, served
 
-from augury.tools.run.chat import Tally, origin
+from augury.tools.run.chat import ChatTally, origin
 from augury.tools.shared.terminal import UNSAFE
 
 ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b[=>]")
@@ -257,6 +257,6 @@ def test_a_stranger_is_asked_only_for_what_it_knows(stranger: str) -> None:
 
 
 def test_figures_that_only_the_end_tells() -> None:
-    tally = Tally(tokens=9)
+    tally = ChatTally(tokens=9)
     tally.told({"num_spec_steps": 2, "num_draft_tokens": 8, "num_accepted_draft_tokens": 4})
     assert tally.words() == "9 tokens · 50% of 8 drafted tokens accepted · mean length 3.00"

@@ -26,9 +26,18 @@ from augury.tools.shared.planner_forms import (
 ADVISE = ("advise", "--target", "Qwen/Qwen3-8B", "--gpu", "H200", "--concurrency", "1,8")
 # Fields of aiconfigurator 0.12's Task and of Dynamo 1.6's PlannerConfig, of which these files use some.
 TASK = {
-    "serving_mode", "model_path", "system_name", "backend_name", "total_gpus", "agg_num_gpu_candidates", "isl", "osl",
-    "prefix", "nextn", "nextn_accepted",
-}  # fmt: skip
+    "serving_mode",
+    "model_path",
+    "system_name",
+    "backend_name",
+    "total_gpus",
+    "agg_num_gpu_candidates",
+    "isl",
+    "osl",
+    "prefix",
+    "nextn",
+    "nextn_accepted",
+}
 PLANNER = {"backend", "mode", "model_name", "decode_engine_num_gpu", "speculative_nextn"}
 
 

@@ -14,22 +14,27 @@ from augury import LLM
 from augury.cli import app
 from augury.config.errors import ConfigError
 from augury.config.sampling import SamplingParams
-from augury.tools.train.measured import Setting, effective, notes, shaped, too_long
+from augury.tools.train.measured import MeasuredWith, effective, notes, shaped, too_long
 
 pytestmark = pytest.mark.usefixtures("one_thread_throughout")
 ASKED = ("what is a", "what is bb", "and c")
 
 
 def test_rules_differ_for_sampled_chains_alone() -> None:
-    every = [Setting(3, nodes, heat, rule) for nodes in (0, 8) for heat in (0, 0.8) for rule in ("coupled", "block")]
+    every = [
+        MeasuredWith(3, nodes, heat, rule) for nodes in (0, 8) for heat in (0, 0.8) for rule in ("coupled", "block")
+    ]
     found = effective(every, {"method": "eagle3"})
     assert found == [
-        Setting(3, 0, 0, "coupled"), Setting(3, 0, 0.8, "coupled"), Setting(3, 0, 0.8, "block"),
-        Setting(3, 8, 0, "coupled"), Setting(3, 8, 0.8, "coupled"),
-    ]  # fmt: skip
+        MeasuredWith(3, 0, 0, "coupled"),
+        MeasuredWith(3, 0, 0.8, "coupled"),
+        MeasuredWith(3, 0, 0.8, "block"),
+        MeasuredWith(3, 8, 0, "coupled"),
+        MeasuredWith(3, 8, 0.8, "coupled"),
+    ]
     assert {one.nodes for one in effective(every, {"method": "draft_model", "parallel_drafting": True})} == {0}
     with pytest.raises(ConfigError, match="drafts chains alone"):
-        effective([Setting(3, 8, 0, "coupled")], {"method": "ngram"})
+        effective([MeasuredWith(3, 8, 0, "coupled")], {"method": "ngram"})
 
 
 def test_drafts_of_sampled_answers_are_drawn() -> None:
@@ -92,7 +97,7 @@ def test_prompts_that_are_too_long_are_told(toy_model: Path, tmp_path: Path) -> 
 
 
 def test_trees_that_cannot_grow_are_told() -> None:
-    settings, line = [Setting(3, nodes, 0, "coupled") for nodes in (0, 8)], {"files": {}}
+    settings, line = [MeasuredWith(3, nodes, 0, "coupled") for nodes in (0, 8)], {"files": {}}
     parallel = {"method": "eagle3", "parallel_drafting": "yes"}
     assert notes(settings, parallel, [line]) == ["--tree 8: eagle3 drafts chains alone with parallel_drafting."]
     assert notes(settings, {"method": "ngram"}, [line]) == ["--tree 8: ngram drafts chains alone."]

@@ -15,14 +15,27 @@ from augury.tools.advise.gpus import find_gpu
 from augury.tools.advise.shape import ModelShape, shape_of
 from augury.tools.advise.target import find_target
 from augury.tools.knowledge.training import training_facts
-from augury.tools.train.plan import Work, plan
+from augury.tools.train.plan import TrainingWork, plan
 
-WORK = Work(texts=31_500, answer_tokens=256, longest=512, batch=64, epochs=5.5, depth=7, words=16_384, layers=2)
+WORK = TrainingWork(texts=31_500, answer_tokens=256, longest=512, batch=64, epochs=5.5, depth=7, words=16_384, layers=2)
 SMALL = ModelShape(
-    name="SmolLM2-135M", layers=30, hidden=576, vocab=49_152, every_row=106_000_000, experts=0, experts_used=0,
-    expert=0, tied=True, kv_heads=3, attention_width=576, cache_values=11_520, window_values=0, window=0,
-    weight_bytes=2.0, fp8=False,
-)  # fmt: skip
+    name="SmolLM2-135M",
+    layers=30,
+    hidden=576,
+    vocab=49_152,
+    every_row=106_000_000,
+    experts=0,
+    experts_used=0,
+    expert=0,
+    tied=True,
+    kv_heads=3,
+    attention_width=576,
+    cache_values=11_520,
+    window_values=0,
+    window=0,
+    weight_bytes=2.0,
+    fp8=False,
+)
 
 
 def test_it_agrees_with_the_run_it_was_read_off() -> None:

@@ -47,5 +47,8 @@ def test_the_list_of_drafters_cuts_nothing(monkeypatch: pytest.MonkeyPatch, tmp_
     lines = [line.rstrip() for line in done.stdout.splitlines()]
     assert lines[0] == "augury-smollm2-drafters, for SmolLM2-135M-Instruct.Q4_1 (gguf-b179c9523d0e6a0f)"
     assert [line.split() for line in lines[1:]] == [
-        ["method", "K"], ["eagle3", "3"], ["eagle3,", "parallel_drafting", "3"], ["mlp_speculator", "3"]
-    ]  # fmt: skip
+        ["method", "K"],
+        ["eagle3", "3"],
+        ["eagle3,", "parallel_drafting", "3"],
+        ["mlp_speculator", "3"],
+    ]

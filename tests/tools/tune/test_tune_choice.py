@@ -13,7 +13,7 @@ from augury.config.errors import ConfigError
 from augury.config.resolve import resolve
 from augury.config.schedule import Schedule
 from augury.tools.tune.choose import DO_NOT, UNSURE, USE, choose, ranges, written
-from augury.tools.tune.families import Arm, Family, families_of
+from augury.tools.tune.families import Arm, ConfigFamily, families_of
 from augury.tools.tune.page import tuning_page
 from augury.tools.tune.race import LEAST_GROUPS, GroupRun, Race
 from augury.tools.tune.run import TunePlan, groups_of, race_all, split
@@ -64,7 +64,7 @@ def test_a_table_gives_every_load_its_own_k(ks: dict[int, int]) -> None:
 
 def test_one_k_for_all_loads_needs_no_table() -> None:
     assert written(CHAIN, {1: 4, 8: 4}) == {**CHAIN.speculative, "num_speculative_tokens": 4}
-    grown = Family("t", {"method": "eagle", "num_speculative_tokens": 5, "tree": {"top_k": 2}}, (4, 8))
+    grown = ConfigFamily("t", {"method": "eagle", "num_speculative_tokens": 5, "tree": {"top_k": 2}}, (4, 8))
     assert written(grown, {1: 8})["tree"] == {"top_k": 2, "max_nodes": 8}
 
 
@@ -152,7 +152,7 @@ def test_what_was_run_before_ctrl_c_is_reported(runs: int, capsys: pytest.Captur
 
 
 def test_a_canary_that_loses_does_not_lead() -> None:
-    canary = Family("canary", {}, (0,))
+    canary = ConfigFamily("canary", {}, (0,))
     race = Race(canary.arms, 12)
     race.run(scripted({canary.arms[0]: 0.8}))
     choice = choose({4: race}, [canary], "http://a as it runs")

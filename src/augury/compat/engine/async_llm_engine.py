@@ -79,7 +79,7 @@ class AsyncLLMEngine:
 
     @property
     def errored(self) -> bool:
-        """Whether it has failed."""
+        """Whether the engine has failed."""
         return self._failure is not None
 
     def shutdown(self, timeout: float | None = None) -> None:
@@ -124,7 +124,7 @@ class AsyncLLMEngine:
             while self._take():
                 if self.engine.has_unfinished_requests():
                     self._publish(self.engine.step())
-        except BaseException as error:  # whoever waits must learn of it
+        except BaseException as error:  # the waiting requests must see the error
             self._failure = why = error
         for tell in self._streams.values():
             tell(why)

@@ -16,7 +16,7 @@ from augury.observe.stats import Metric
 
 @dataclass(slots=True)
 class _Asked:
-    """One prompt on its way."""
+    """One prompt and its unfinished answers."""
 
     name: str
     prompt: str | None
@@ -72,7 +72,7 @@ class LLMEngine:
         return bool(self._asked)
 
     def get_num_unfinished_requests(self) -> int:
-        """How many have not."""
+        """How many requests have not ended."""
         return len(self._asked)
 
     def abort_request(self, request_ids: str | list[str]) -> None:

@@ -8,12 +8,13 @@ import torch
 from torch import Tensor
 
 from augury.kernels import Ops
+from augury.kernels.rows import Rows
 from augury.model.heads.files import Weights
 from augury.model.heads.lighter import lighter_layer
 from augury.model.layers import Attention, GatedMLP, Layer
 from augury.model.rope import head_dim, rotary_tables
 from augury.model.split import Heads, split_layer
-from augury.model.target import KVCache, LayerShape, Rows, Target
+from augury.model.target import KVCache, LayerShape, Target
 
 if TYPE_CHECKING:
     from augury.kernels import LayerRun
@@ -34,7 +35,7 @@ class RecurrentHead(Protocol):
         ...
 
     def forward(self, rows: Rows, hidden: Tensor, step: int) -> tuple[Tensor, Tensor]:
-        """Logits [W, V] over its own vocabulary and the hidden states [W, H] to go on with, of the wanted rows.
+        """Logits [W, V] over its own vocabulary and the hidden states [W, H] to continue with, of the wanted rows.
 
         `step` is 0 for rows whose hidden state came from the target, and counts the guesses after that.
         """
@@ -92,7 +93,7 @@ def read_layer(
     )
 
 
-class Blocks:
+class BlockLayers:
     """Layers run over a residual stream, from cache rows of their own."""
 
     def __init__(self, weights: Weights, config: Any, layers: list[Layer]) -> None:

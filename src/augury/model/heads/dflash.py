@@ -15,17 +15,18 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from augury.kernels.rows import Rows
 from augury.kernels.top import widened
 from augury.model.errors import ModelError
 from augury.model.heads.block import layer_shapes, make_rotary, read_layer
-from augury.model.heads.dflash_config import DFLASH, DFlashConfig, Sight, read_dflash_config
+from augury.model.heads.dflash_config import DFLASH, BlockVisibility, DFlashConfig, read_dflash_config
 from augury.model.heads.dflash_conv import GroupedConv, around
 from augury.model.heads.dummy import HEAD_NORMS, DummyWeights
 from augury.model.heads.files import Weights, read_tensors, unpickled
 from augury.model.heads.lighter import lighter, lighter_layer
 from augury.model.layers import AnyLinear, Layer, Linear
 from augury.model.rope import context_length, head_dim
-from augury.model.target import KVCache, Rows, Target
+from augury.model.target import KVCache, Target
 from augury.model.weight_files import MASK_FILE
 
 UNITS = 64  # lines read at a time
@@ -33,7 +34,7 @@ NEEDLESS = ("t2d", "verifier_norm.weight", "verifier_lm_head.weight")  # the tra
 
 
 @dataclass(slots=True)
-class Parts:
+class DFlashWeights:
     """The weights outside the layers."""
 
     fc: AnyLinear
@@ -51,7 +52,7 @@ class BlockLayer:
 
     layer: Layer
     context: AnyLinear  # the part of qkv that makes keys and values
-    sight: Sight
+    sight: BlockVisibility
     sinks: Tensor | None
     attention_conv: GroupedConv | None = None  # DFlash2's
     mlp_conv: GroupedConv | None = None
@@ -60,7 +61,7 @@ class BlockLayer:
 class DFlash:
     """The drafter's network and its cache."""
 
-    def __init__(self, target: Target, config: DFlashConfig, parts: Parts, layers: list[BlockLayer]) -> None:
+    def __init__(self, target: Target, config: DFlashConfig, parts: DFlashWeights, layers: list[BlockLayer]) -> None:
         self.target, self.config, self.parts, self.layers = target, config, parts, layers
         self.features = config.features
         self.anchored = config.anchored
@@ -149,11 +150,11 @@ class DFlash:
         cls, directory: Path, target: Target, dtype: torch.dtype, max_model_len: int, dummy: bool = False
     ) -> DFlash:
         """Read z-lab's layout or the speculators one."""
-        reader = Reader(directory, target, dtype, dummy=dummy)
+        reader = DFlashReader(directory, target, dtype, dummy=dummy)
         return cls(target, reader.config, *reader.finish("DFlash drafter", max_model_len))
 
 
-class Reader:
+class DFlashReader:
     """A checkpoint being read: a related format takes its extra tensors from `weights` before `finish`."""
 
     def __init__(
@@ -171,7 +172,7 @@ class Reader:
             self.weights = Weights(directory, read_tensors(directory), dtype, target.device)
         self.target = target
 
-    def finish(self, what: str, max_model_len: int) -> tuple[Parts, list[BlockLayer]]:
+    def finish(self, what: str, max_model_len: int) -> tuple[DFlashWeights, list[BlockLayer]]:
         """Read everything DFlash has; raise if anything is missing or left over."""
         weights, config, target = self.weights, self.config, self.target
         parts = _read_parts(weights, config, target)
@@ -183,7 +184,7 @@ class Reader:
         return parts, layers
 
 
-def seen(rows: Rows, sight: Sight) -> Tensor:
+def seen(rows: Rows, sight: BlockVisibility) -> Tensor:
     """The bits of the block's rows that each row sees; what lies too far back is left to the attention's window."""
     own = (rows.positions - rows.base).clamp(min=0)
     ahead = 0 if sight.causal else max(0, sight.window - 1) if sight.window else 62
@@ -191,13 +192,13 @@ def seen(rows: Rows, sight: Sight) -> Tensor:
     return rows.ancestors & ((2 << (own + ahead).clamp(max=62)) - 1)
 
 
-def _read_parts(weights: Weights, config: DFlashConfig, target: Target) -> Parts:
+def _read_parts(weights: Weights, config: DFlashConfig, target: Target) -> DFlashWeights:
     size, vocab = config.layer.hidden_size, config.draft_vocab
     # A width other than the target's can share neither its embeddings nor its head: then the file must have both.
     stranger = size != target.hidden_size
     embeds = stranger or "embed_tokens.weight" in weights
     targets = weights.targets(vocab, target.vocab_size)
-    return Parts(
+    return DFlashWeights(
         fc=lighter(weights.linear("fc", size, len(config.features) * target.hidden_size, bias=False)),
         hidden_norm=weights.vector("hidden_norm.weight", size),
         final_norm=weights.vector("norm.weight", size),
@@ -255,7 +256,7 @@ def _halved(head: Tensor, rotary: tuple[Tensor, Tensor]) -> Tensor:
     return torch.cat([head[0:turned:2], head[1:turned:2], head[turned:]])
 
 
-def _read_mask(directory: Path, config: DFlashConfig, parts: Parts, target: Target) -> Tensor:
+def _read_mask(directory: Path, config: DFlashConfig, parts: DFlashWeights, target: Target) -> Tensor:
     """The embedding of a masked position: a file of its own, else an unused row of the embeddings."""
     size, token = config.layer.hidden_size, config.mask_token
     if (directory / MASK_FILE).is_file():

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from augury.model.errors import ModelError
-from augury.model.heads.dflash import DFlash, Reader
+from augury.model.heads.dflash import DFlash, DFlashReader
 from augury.model.heads.dflash_config import DFLASH2, inner_part, relative
 from augury.model.heads.dflash_conv import GroupedConv
 from augury.model.heads.files import Weights, read_raw_config
@@ -26,7 +26,7 @@ from augury.model.target import Target
 DEFAULTS = {"conv_kernel_size": 2, "conv_group_size": 16, "selector_rank": 256, "selector_top_k": 16}
 
 
-class Sizes(NamedTuple):
+class DFlash2Sizes(NamedTuple):
     """What config.json says beyond DFlash."""
 
     taps: int
@@ -53,7 +53,7 @@ class Selector:
     top_k: int
 
     def pairs(self, found: Nominees, depth: int, previous: Tensor) -> Tensor:
-        """Scores [G, W, k] of the candidates at a depth behind the tokens `previous` [G, W]."""
+        """Scores [G, W, k] of the candidates at a depth after the tokens `previous` [G, W]."""
         weighed = self.before[previous].float() * found.keys[:, depth, None]
         tied = weighed @ self.after[found.tokens[:, depth]].float().transpose(1, 2)
         return found.scores[:, depth, None] + tied
@@ -77,7 +77,7 @@ class DFlash2(DFlash):
         cls, directory: Path, target: Target, dtype: torch.dtype, max_model_len: int, dummy: bool = False
     ) -> DFlash2:
         """Read z-lab's layout or the speculators one."""
-        reader = Reader(directory, target, dtype, DFLASH2, dummy)
+        reader = DFlashReader(directory, target, dtype, DFLASH2, dummy)
         config, weights = reader.config, reader.weights
         sizes = read_sizes(directory, config.raw, config.layer.hidden_size, target.vocab_size)
         if config.draft_vocab != target.vocab_size:
@@ -102,7 +102,7 @@ def load_dflash(directory: Path, target: Target, dtype: torch.dtype, max_model_l
     return kind.load(directory, target, dtype, max_model_len, dummy)
 
 
-def read_sizes(directory: Path, raw: Mapping[str, Any], hidden: int, vocab: int) -> Sizes:
+def read_sizes(directory: Path, raw: Mapping[str, Any], hidden: int, vocab: int) -> DFlash2Sizes:
     """Check what config.json says of convolutions and selector."""
     inner, told = inner_part(raw), dict[str, int]()
     for name, default in DEFAULTS.items():
@@ -111,7 +111,7 @@ def read_sizes(directory: Path, raw: Mapping[str, Any], hidden: int, vocab: int)
         if not isinstance(size, int) or isinstance(size, bool) or size < 1:
             raise ModelError(f"{directory}: a DFlash2 drafter needs {name}, a whole number above 0; it says {size!r}.")
         told[name] = size
-    sizes = Sizes(*told.values())
+    sizes = DFlash2Sizes(*told.values())
     if hidden % sizes.group:
         raise ModelError(f"{directory}: conv_group_size={sizes.group} does not divide the hidden size of {hidden}.")
     if sizes.top_k > vocab:
@@ -119,7 +119,7 @@ def read_sizes(directory: Path, raw: Mapping[str, Any], hidden: int, vocab: int)
     return sizes
 
 
-def _read_convs(weights: Weights, prefix: str, sizes: Sizes, hidden: int) -> tuple[GroupedConv, GroupedConv]:
+def _read_convs(weights: Weights, prefix: str, sizes: DFlash2Sizes, hidden: int) -> tuple[GroupedConv, GroupedConv]:
     """Those around a layer's attention and around its MLP."""
     rows = 2 * sizes.taps * (hidden // sizes.group)
     attention, mlp = (
@@ -133,7 +133,7 @@ def _read_convs(weights: Weights, prefix: str, sizes: Sizes, hidden: int) -> tup
     return attention, mlp
 
 
-def _read_selector(weights: Weights, sizes: Sizes, vocab: int, hidden: int) -> Selector:
+def _read_selector(weights: Weights, sizes: DFlash2Sizes, vocab: int, hidden: int) -> Selector:
     at = "candidate_selector"
     return Selector(
         weights.matrix(f"{at}.predecessor_codebook", vocab, sizes.rank),

@@ -20,7 +20,7 @@ DEFAULT_THETA = 1e6  # where a config names none; transformers' own default is a
 
 
 @dataclass(frozen=True, slots=True)
-class Sight:
+class BlockVisibility:
     """What a layer's block rows see besides the context: all of the block or what comes before, and how far back."""
 
     causal: bool
@@ -34,7 +34,7 @@ class DFlashConfig:
     layer: Any  # transformers' configuration of the draft layers
     features: tuple[int, ...]  # streams of the target, counted in layers already run
     mask_token: int | None
-    sights: tuple[Sight, ...]  # one per layer
+    sights: tuple[BlockVisibility, ...]  # one per layer
     sinks: bool
     value_scale: float
     logit_scale: float
@@ -167,7 +167,7 @@ def _mask_token(raw: Mapping[str, Any], inner: Mapping[str, Any]) -> int | None:
     return None
 
 
-def _sight(directory: Path, raw: Mapping[str, Any], words: Mapping[str, Any], i: int, kind: str) -> Sight:
+def _sight(directory: Path, raw: Mapping[str, Any], words: Mapping[str, Any], i: int, kind: str) -> BlockVisibility:
     """A layer's window and causality: `is_causal`, then `dflash_config.causal`, then by the layer's type."""
     kinds, inner = words.get("layer_types") or [], inner_part(raw)
     sliding = i < len(kinds) and kinds[i] == "sliding_attention"
@@ -182,4 +182,4 @@ def _sight(directory: Path, raw: Mapping[str, Any], words: Mapping[str, Any], i:
         raise ModelError(
             f"{directory}: layer {i} slides, but neither dflash_config.swa_window_size nor sliding_window says how far."
         )
-    return Sight(by_type if explicit is None else bool(explicit), window)
+    return BlockVisibility(by_type if explicit is None else bool(explicit), window)

@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from augury.model.heads.dflash import DFlash, Reader
+from augury.model.heads.dflash import DFlash, DFlashReader
 from augury.model.heads.dflash_config import DSPARK
 from augury.model.heads.markov import Markov, read_markov
 from augury.model.target import Target
@@ -47,7 +47,7 @@ class DSpark(DFlash):
         cls, directory: Path, target: Target, dtype: torch.dtype, max_model_len: int, dummy: bool = False
     ) -> DSpark:
         """Read the dense (DeepSpec) layout or the speculators one."""
-        reader = Reader(directory, target, dtype, DSPARK, dummy)
+        reader = DFlashReader(directory, target, dtype, DSPARK, dummy)
         size = reader.config.layer.hidden_size
         sizes = (target.vocab_size, reader.config.draft_vocab, size)
         markov = read_markov(reader.weights, reader.config.raw, directory, sizes)

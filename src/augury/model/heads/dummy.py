@@ -1,4 +1,4 @@
-"""A head's weights that come from no file: every tensor its loader asks for is created."""
+"""A head's weights that come from no file: every tensor its loader reads is created."""
 
 from __future__ import annotations
 

@@ -8,14 +8,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from augury.kernels.rows import Rows
 from augury.model.errors import ModelError
-from augury.model.heads.block import BlockHead, Blocks, make_rotary, read_layer
+from augury.model.heads.block import BlockHead, BlockLayers, make_rotary, read_layer
 from augury.model.heads.dummy import DummyWeights
 from augury.model.heads.files import Weights, llama_config, read_raw_config, read_tensors
 from augury.model.heads.lighter import lighter
 from augury.model.layers import AnyLinear
 from augury.model.split import split_lines
-from augury.model.target import NORMED, Rows, Target
+from augury.model.target import NORMED, Target
 
 
 class EagleHead(BlockHead):
@@ -23,7 +24,7 @@ class EagleHead(BlockHead):
 
     features: tuple[int, ...] = (NORMED,)
 
-    def __init__(self, target: Target, fc: AnyLinear, blocks: Blocks, embedding: Tensor | None) -> None:
+    def __init__(self, target: Target, fc: AnyLinear, blocks: BlockLayers, embedding: Tensor | None) -> None:
         super().__init__(target, blocks)
         self.fc, self.embedding = fc, embedding
         self._any_norm = torch.ones(target.hidden_size, dtype=target.cache_dtype, device=target.device)
@@ -58,7 +59,7 @@ class EagleHead(BlockHead):
         embedding = own_embedding(weights, config, target)
         fc = lighter(split_lines(weights.linear("fc", size, 2 * size), target.draft_split))
         weights.finish("EAGLE head")
-        return cls(target, fc, Blocks(weights, config, layers), embedding)
+        return cls(target, fc, BlockLayers(weights, config, layers), embedding)
 
 
 def check_width(directory: Path, width: int, target: Target) -> None:

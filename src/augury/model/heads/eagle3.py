@@ -9,15 +9,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from augury.kernels.rows import Rows
 from augury.model.errors import ModelError
-from augury.model.heads.block import BlockHead, Blocks, make_rotary, read_layer
+from augury.model.heads.block import BlockHead, BlockLayers, make_rotary, read_layer
 from augury.model.heads.dummy import DummyWeights
 from augury.model.heads.eagle import check_width, embed, own_embedding
 from augury.model.heads.files import Weights, llama_config, read_raw_config, read_tensors, read_vocabulary
 from augury.model.heads.lighter import lighter
 from augury.model.layers import AnyLinear
 from augury.model.split import split_lines
-from augury.model.target import Rows, Target
+from augury.model.target import Target
 
 
 @dataclass(slots=True)
@@ -29,7 +30,7 @@ class Flags:
 
 
 @dataclass(slots=True)
-class Parts:
+class Eagle3Weights:
     """The weights outside the layers."""
 
     fc: AnyLinear
@@ -47,7 +48,9 @@ class Parts:
 class Eagle3Head(BlockHead):
     """A RecurrentHead."""
 
-    def __init__(self, target: Target, features: tuple[int, ...], parts: Parts, blocks: Blocks, flags: Flags) -> None:
+    def __init__(
+        self, target: Target, features: tuple[int, ...], parts: Eagle3Weights, blocks: BlockLayers, flags: Flags
+    ) -> None:
         super().__init__(target, blocks, len(features))
         self.features, self.parts, self.flags = features, parts, flags
         self.targets = parts.targets
@@ -99,7 +102,7 @@ class Eagle3Head(BlockHead):
         ]
         weights.drop("t2d", "d2t")
         weights.finish("EAGLE-3 head")
-        head = cls(target, features, parts, Blocks(weights, config, layers), _flags(raw))
+        head = cls(target, features, parts, BlockLayers(weights, config, layers), _flags(raw))
         head.mask_token = mask_token(raw)
         if head.mask_token is not None and not 0 <= head.mask_token < target.vocab_size:
             raise ModelError(
@@ -159,13 +162,13 @@ def mask_token(raw: dict[str, Any]) -> int | None:
     return None
 
 
-def _read_parts(weights: Weights, raw: dict[str, Any], config: Any, target: Target, streams: int) -> Parts:
+def _read_parts(weights: Weights, raw: dict[str, Any], config: Any, target: Target, streams: int) -> Eagle3Weights:
     size, wide = config.hidden_size, streams * target.hidden_size
     vocab = read_vocabulary(raw, target.vocab_size)
     targets = weights.targets(vocab, target.vocab_size)
     own_head = "lm_head.weight" in weights or vocab != target.vocab_size
     norms = [f"fc_norm.{i}.weight" for i in range(streams)]
-    return Parts(
+    return Eagle3Weights(
         fc=lighter(split_lines(weights.linear("fc", size, wide), target.draft_split)),
         hidden_norm=weights.vector("layers.0.hidden_norm.weight", size),
         token_norm=weights.vector("layers.0.input_layernorm.weight", size),

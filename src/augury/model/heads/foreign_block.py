@@ -10,12 +10,13 @@ from torch import Tensor
 from transformers import MODEL_FOR_CAUSAL_LM_MAPPING
 
 from augury.kernels import choose
+from augury.kernels.rows import Rows
 from augury.model.adapter import Adapter
 from augury.model.errors import ModelError
 from augury.model.foreign import fix_rotary, quietly, refuse
 from augury.model.foreign_attention import ATTENTION
 from augury.model.row_invariant import use_row_invariant_matrices
-from augury.model.target import KVCache, Rows, Target
+from augury.model.target import KVCache, Target
 
 FEW = 8  # tokens of a vocabulary that is never used
 

@@ -77,14 +77,14 @@ class MedusaHeads:
     @classmethod
     def _make(cls, directory: Path, raw: dict[str, Any], target: Target, dtype: torch.dtype, heads: int) -> MedusaHeads:
         """Random heads by config.json alone."""
-        names, size = Names("", False, whole(raw.get("medusa_num_layers")) or 1), target.hidden_size
+        names, size = TensorNames("", False, whole(raw.get("medusa_num_layers")) or 1), target.hidden_size
         few, weights = whole(raw.get("truncated_vocab_size")), DummyWeights(directory, dtype, target.device)
         known = spread_tokens(few, target.vocab_size, target.device) if few and few < target.vocab_size else None
         blocks = _blocks(weights, names, size, _is_biased({}, raw), heads, target.draft_split)
         return cls(blocks, _matrices(weights, {}, names, raw, target, known, heads), known)
 
 
-class Names(NamedTuple):
+class TensorNames(NamedTuple):
     """How a file names its tensors."""
 
     prefix: str
@@ -101,7 +101,7 @@ class Names(NamedTuple):
 
 
 def _blocks(
-    weights: Weights, names: Names, size: int, biased: bool, heads: int, split: Split | None
+    weights: Weights, names: TensorNames, size: int, biased: bool, heads: int, split: Split | None
 ) -> list[list[AnyLinear]]:
     """The residual blocks of every head."""
     return [
@@ -118,7 +118,7 @@ def _is_wanted(name: str, heads: int) -> bool:
     return not name.startswith(BACKBONE) and not (match and int(match["head"]) >= heads)
 
 
-def _find_names(directory: Path, tensors: dict[str, Tensor], raw: dict[str, Any]) -> Names:
+def _find_names(directory: Path, tensors: dict[str, Tensor], raw: dict[str, Any]) -> TensorNames:
     ways = {(m["prefix"] or "", bool(m["native"])) for m in map(HEAD.match, tensors) if m}
     if not ways:
         raise ModelError(
@@ -129,7 +129,7 @@ def _find_names(directory: Path, tensors: dict[str, Tensor], raw: dict[str, Any]
         raise ModelError(f"{directory} holds Medusa heads under several names ({_listed(ways)}); keep one set.")
     prefix, native = ways.pop()
     # A whole model's num_hidden_layers counts the layers of its backbone.
-    return Names(prefix, native, whole(raw.get("num_hidden_layers" if native else "medusa_num_layers")) or 1)
+    return TensorNames(prefix, native, whole(raw.get("num_hidden_layers" if native else "medusa_num_layers")) or 1)
 
 
 def _listed(ways: set[tuple[str, bool]]) -> str:
@@ -152,7 +152,7 @@ def _is_biased(tensors: dict[str, Tensor], raw: dict[str, Any]) -> bool:
 
 
 def _token_map(
-    directory: Path, tensors: dict[str, Tensor], names: Names, raw: dict[str, Any], target: Target
+    directory: Path, tensors: dict[str, Tensor], names: TensorNames, raw: dict[str, Any], target: Target
 ) -> Tensor | None:
     """The target's numbers of the tokens a head with a reduced vocabulary knows."""
     given, stated = tensors.pop(f"{names.prefix}token_map", None), whole(raw.get("truncated_vocab_size"))
@@ -173,7 +173,7 @@ def _token_map(
 def _matrices(
     weights: Weights,
     tensors: dict[str, Tensor],
-    names: Names,
+    names: TensorNames,
     raw: dict[str, Any],
     target: Target,
     known: Tensor | None,

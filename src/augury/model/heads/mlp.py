@@ -19,7 +19,7 @@ from augury.model.heads.dummy import DummyWeights
 from augury.model.heads.files import Weights, read_raw_config, read_tensors, read_vocabulary
 from augury.model.heads.lighter import lighter
 from augury.model.heads.mlp_lstm import load_lstm
-from augury.model.heads.mlp_parts import InputNorm, Norm, Sizes, Speculator, State, read_norm, width_of
+from augury.model.heads.mlp_parts import InputNorm, MLPSizes, Norm, RecurrentSpeculator, State, read_norm, width_of
 from augury.model.layers import AnyLinear
 from augury.model.target import Target
 
@@ -28,7 +28,7 @@ KIND = "MLP speculator"
 NESTED = re.compile(r"^(emb|proj|ln)\.(\d+)\.0\.(weight|bias)$")
 
 
-class Stage(NamedTuple):
+class StageWeights(NamedTuple):
     """The weights of one guess."""
 
     embedding: Tensor
@@ -38,9 +38,11 @@ class Stage(NamedTuple):
 
 
 class MLPSpeculator:
-    """A Speculator: project, add the token, norm, GELU."""
+    """A RecurrentSpeculator: project, add the token, norm, GELU."""
 
-    def __init__(self, target: Target, sizes: Sizes, ops: Ops, stages: list[Stage], known: Tensor | None) -> None:
+    def __init__(
+        self, target: Target, sizes: MLPSizes, ops: Ops, stages: list[StageWeights], known: Tensor | None
+    ) -> None:
         self.sizes, self.stages = sizes, stages
         self.known = known  # int64: the target's number of each token it guesses among; None: all of them
         self.first = InputNorm(target, sizes, ops)
@@ -60,7 +62,9 @@ class MLPSpeculator:
         return widened(stage.head(x).float(), self.known, self.sizes.vocabulary), (x,)
 
 
-def load_speculator(directory: Path, target: Target, dtype: torch.dtype, steps: int, dummy: bool = False) -> Speculator:
+def load_speculator(
+    directory: Path, target: Target, dtype: torch.dtype, steps: int, dummy: bool = False
+) -> RecurrentSpeculator:
     """Read a checkpoint for the first `steps` guesses: IBM's, or one of Arctic's two kinds."""
     raw = read_raw_config(directory)
     kind = raw.get("method", "sum_rnn")
@@ -85,13 +89,13 @@ def load_speculator(directory: Path, target: Target, dtype: torch.dtype, steps: 
     return _load_mlp(weights, tensors, target, sizes, steps)
 
 
-def read_sizes(directory: Path, raw: dict[str, Any], target: Target) -> Sizes:
+def read_sizes(directory: Path, raw: dict[str, Any], target: Target) -> MLPSizes:
     """The sizes of config.json, or an error that names the key."""
     lstm = raw.get("method") == "sum_lstm"
     emb = width_of(directory, raw, "emb_dim")
     # Arctic's emb_dim is the width of the embeddings; the states' width has a name of its own.
     hidden = whole(raw.get("input_hidden_dim")) or (target.hidden_size if lstm else emb)
-    sizes = Sizes(
+    sizes = MLPSizes(
         hidden=hidden,
         inner=width_of(directory, raw, "inner_dim", emb) or emb,
         steps=whole(raw.get("n_predict")) or 0,
@@ -117,7 +121,9 @@ def _plain(name: str) -> str:
     return NESTED.sub(r"\1.\2.\3", name.removeprefix("speculator."))
 
 
-def _load_mlp(weights: Weights, tensors: dict[str, Tensor], target: Target, sizes: Sizes, steps: int) -> MLPSpeculator:
+def _load_mlp(
+    weights: Weights, tensors: dict[str, Tensor], target: Target, sizes: MLPSizes, steps: int
+) -> MLPSpeculator:
     inner, vocabulary = sizes.inner, sizes.vocabulary
     known, words = weights.targets(sizes.words, vocabulary), sizes.words
     shared: dict[str, Any] = {}
@@ -140,7 +146,7 @@ def _load_mlp(weights: Weights, tensors: dict[str, Tensor], target: Target, size
         return shared[place]
 
     stages = [
-        Stage(
+        StageWeights(
             part("emb", i, 0, lambda at: embedding(f"{at}.weight")),
             part("proj", i, 1, lambda at: linear(at, inner, inner if int(at[5:]) else sizes.hidden)),
             part("ln", i, 0, lambda at: read_norm(weights, at, inner)),

@@ -10,14 +10,14 @@ from torch import Tensor
 
 from augury.model.errors import ModelError
 from augury.model.heads.files import Weights
-from augury.model.heads.mlp_parts import InputNorm, Norm, Sizes, State, read_norm, width_of
+from augury.model.heads.mlp_parts import InputNorm, MLPSizes, Norm, State, read_norm, width_of
 from augury.model.layers import Linear
 from augury.model.target import Target
 
 GATES = ("forget", "input", "output", "cell")  # in the order in which fused projections stack them
 
 
-class Cell(NamedTuple):
+class LstmWeights(NamedTuple):
     """The weights; tied embeddings are one table for all gates."""
 
     embeddings: list[Tensor]  # one, or one per gate
@@ -29,9 +29,9 @@ class Cell(NamedTuple):
 
 
 class LSTMSpeculator:
-    """A Speculator: its state is its output and its memory."""
+    """A RecurrentSpeculator: its state is its output and its memory."""
 
-    def __init__(self, target: Target, sizes: Sizes, cell: Cell) -> None:
+    def __init__(self, target: Target, sizes: MLPSizes, cell: LstmWeights) -> None:
         self.sizes, self.cell = sizes, cell
         self.first = InputNorm(target, sizes, cell.head.ops)
 
@@ -56,7 +56,7 @@ class LSTMSpeculator:
 
 
 def load_lstm(
-    weights: Weights, raw: dict[str, Any], tensors: dict[str, Tensor], target: Target, sizes: Sizes
+    weights: Weights, raw: dict[str, Any], tensors: dict[str, Tensor], target: Target, sizes: MLPSizes
 ) -> LSTMSpeculator:
     """Read fused (`projs`) or separate (`forget_proj`, ...) projections; repeated tied tensors may be left out."""
     directory = weights.directory
@@ -67,7 +67,7 @@ def load_lstm(
         if width_of(directory, raw, key, inner) not in (inner, 0):
             raise ModelError(f"{directory / 'config.json'}: {key}={raw[key]!r} must equal inner_dim={inner}.")
     tied = bool(raw.get("tie_lstm_embs", "input_emb.0.weight" not in tensors))
-    cell = Cell(
+    cell = LstmWeights(
         [weights.matrix(f"{gate}_emb.0.weight", sizes.vocabulary, inner) for gate in (GATES[:1] if tied else GATES)],
         _projection(weights, 0, inner, sizes.hidden),
         _projection(weights, 1, inner, inner),

@@ -19,7 +19,7 @@ EPS = 1e-6
 State = tuple[Tensor, ...]  # each [R, ...]: rows may be picked and repeated
 
 
-class Speculator(Protocol):
+class RecurrentSpeculator(Protocol):
     """A recurrent speculator, whatever is inside."""
 
     def begin(self, hidden: Tensor) -> State:
@@ -31,7 +31,7 @@ class Speculator(Protocol):
         ...
 
 
-class Sizes(NamedTuple):
+class MLPSizes(NamedTuple):
     """What a speculator's config.json says, checked against the target."""
 
     hidden: int  # width of the states it reads
@@ -64,7 +64,7 @@ class Norm(NamedTuple):
 class InputNorm:
     """The target's states as a speculator wants them: as they are, or with half the power of a normed vector."""
 
-    def __init__(self, target: Target, sizes: Sizes, ops: Ops) -> None:
+    def __init__(self, target: Target, sizes: MLPSizes, ops: Ops) -> None:
         scale = torch.full((sizes.hidden,), 2**-0.5, device=target.device, dtype=target.cache_dtype)
         self._ops, self._scale = ops, scale if sizes.scaled else None
 

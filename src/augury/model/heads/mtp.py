@@ -11,10 +11,11 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from augury.kernels.rows import Rows
 from augury.methods.mtp import trained_depth
 from augury.model.checkpoint import nested_config, read_config
 from augury.model.errors import ModelError
-from augury.model.heads.block import BlockHead, Blocks, Stack, make_rotary, read_layer
+from augury.model.heads.block import BlockHead, BlockLayers, Stack, make_rotary, read_layer
 from augury.model.heads.dummy import HEAD_NORMS, DummyWeights
 from augury.model.heads.files import Weights, read_names, read_raw_config, read_tensors
 from augury.model.heads.foreign_block import ForeignBlocks
@@ -22,12 +23,12 @@ from augury.model.heads.lighter import lighter
 from augury.model.layers import AnyLinear
 from augury.model.mixers import HYBRIDS
 from augury.model.split import split_lines
-from augury.model.target import NORMED, KVCache, Rows, Target
+from augury.model.target import NORMED, KVCache, Target
 
 logger = logging.getLogger("augury")
 
 
-class Layout(NamedTuple):
+class MTPLayout(NamedTuple):
     """How a family names the parts of its layers, and what it does with them."""
 
     name: str
@@ -43,17 +44,17 @@ class Layout(NamedTuple):
 
 
 # Under "mtp." all layers share the norms and the joining matrix; elsewhere each layer has its own.
+MIMO = ("token_layernorm", "hidden_layernorm", "input_proj", "", "final_layernorm")  # MiMo's names
+QWEN3_NEXT = ("pre_fc_norm_embedding", "pre_fc_norm_hidden", "fc", "layers.{}.", "norm")
+DEEPSEEK = ("enorm", "hnorm", "eh_proj", "", "shared_head.norm")
 LAYOUTS = (
-    Layout("DeepSeek", lambda c, i: f"model.layers.{c.num_hidden_layers + i}.", "enorm", "hnorm", "eh_proj", "",
-           "shared_head.norm", blanks_start=True),
-    Layout("Qwen3-Next", lambda c, i: "mtp.", "pre_fc_norm_embedding", "pre_fc_norm_hidden", "fc", "layers.{}.", "norm",
-           centred=True),
-    Layout("EXAONE", lambda c, i: "mtp.", "pre_fc_norm_embedding", "pre_fc_norm_hidden", "fc", "layers.{}.", "norm"),
-    Layout("MiMo", lambda c, i: f"model.mtp_layers.{i}.", "token_layernorm", "hidden_layernorm", "input_proj", "",
-           "final_layernorm", hidden_first=True),
-    Layout("speculators", lambda c, i: f"mtp_layers.{i}.", "token_layernorm", "hidden_layernorm", "input_proj", "",
-           "final_layernorm"),  # MiMo's names over the matrices of "mtp.", which read the embedding first
-)  # fmt: skip
+    MTPLayout("DeepSeek", lambda c, i: f"model.layers.{c.num_hidden_layers + i}.", *DEEPSEEK, blanks_start=True),
+    MTPLayout("Qwen3-Next", lambda c, i: "mtp.", *QWEN3_NEXT, centred=True),
+    MTPLayout("EXAONE", lambda c, i: "mtp.", *QWEN3_NEXT),
+    MTPLayout("MiMo", lambda c, i: f"model.mtp_layers.{i}.", *MIMO, hidden_first=True),
+    # The matrices of "mtp.", which read the embedding first, by MiMo's names.
+    MTPLayout("speculators", lambda c, i: f"mtp_layers.{i}.", *MIMO),
+)
 
 
 class MtpLayer(NamedTuple):
@@ -75,7 +76,7 @@ class MtpHead(BlockHead):
 
     features: tuple[int, ...] = (NORMED,)
 
-    def __init__(self, target: Target, layout: Layout, layers: list[MtpLayer], guesses: int = 1) -> None:
+    def __init__(self, target: Target, layout: MTPLayout, layers: list[MtpLayer], guesses: int = 1) -> None:
         for layer in layers[1:]:
             layer.blocks.settle(target)
         super().__init__(target, layers[0].blocks)
@@ -138,7 +139,7 @@ def _layer_config(directory: Path) -> Any:
     return read_config(directory) if inner is None else nested_config(directory, inner)
 
 
-def _how_many(directory: Path, layout: Layout, config: Any, dummy: bool) -> int:
+def _how_many(directory: Path, layout: MTPLayout, config: Any, dummy: bool) -> int:
     """How many layers there are: as many as config.json says, or where it does not say, as the files hold."""
     stated = trained_depth(read_raw_config(directory))
     if dummy:
@@ -153,14 +154,14 @@ def _how_many(directory: Path, layout: Layout, config: Any, dummy: bool) -> int:
     return stated or held
 
 
-def _place(layout: Layout, config: Any, i: int) -> str:
+def _place(layout: MTPLayout, config: Any, i: int) -> str:
     """What the names of layer i's own tensors begin with."""
     return layout.prefix(config, i) + layout.block.format(i)
 
 
 def _read_layer(
     directory: Path,
-    layout: Layout,
+    layout: MTPLayout,
     config: Any,
     dtype: torch.dtype,
     target: Target,
@@ -184,13 +185,13 @@ def _read_layer(
     else:
         rotary = make_rotary(config, max_model_len, target.device)
         layer = read_layer(weights, block, config, rotary, norm="input_layernorm", shift=shift)
-        blocks = Blocks(weights, config, [layer])
+        blocks = BlockLayers(weights, config, [layer])
     if not dummy:
         weights.finish("target with an MTP layer")
     return MtpLayer(token, state, final, join, blocks)
 
 
-def _read(directory: Path, layout: Layout, config: Any, i: int, dtype: torch.dtype, target: Target) -> Weights:
+def _read(directory: Path, layout: MTPLayout, config: Any, i: int, dtype: torch.dtype, target: Target) -> Weights:
     """The tensors of layer i, and those that it shares with others."""
     prefix, others = layout.prefix(config, i), layout.prefix(config, i) + layout.block.partition("{}")[0]
     own = _place(layout, config, i)
@@ -210,7 +211,7 @@ def _dummy(directory: Path, config: Any, dtype: torch.dtype, target: Target) -> 
     return DummyWeights(directory, dtype, target.device, HEAD_NORMS if config.model_type.startswith("qwen3") else ())
 
 
-def find_layout(directory: Path, config: Any) -> Layout:
+def find_layout(directory: Path, config: Any) -> MTPLayout:
     """The layout whose joining matrix is in the files; quantised copies often leave these layers out."""
     names = read_names(directory)
     for layout in LAYOUTS:

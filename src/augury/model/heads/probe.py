@@ -20,11 +20,12 @@ from typing import NamedTuple, TypeVar
 import torch
 from torch import Tensor
 
+from augury.kernels.rows import Rows
 from augury.kernels.top import widened
 from augury.model.errors import ModelError
 from augury.model.heads.dflash import DFlash
 from augury.model.heads.eagle3 import Eagle3Head
-from augury.model.target import KVCache, Rows, Target
+from augury.model.target import KVCache, Target
 from augury.model.tokenizer import Tokenizer
 
 logger = logging.getLogger("augury")
@@ -54,7 +55,7 @@ class Study(NamedTuple):
     streams: dict[int, Tensor]  # [T, hidden] after so many layers
 
 
-class Trial(NamedTuple):
+class ProbeResult(NamedTuple):
     """The results of one reading, one entry per guess."""
 
     logprob: Tensor  # float [N]: of the target's token
@@ -71,7 +72,7 @@ def settle_eagle3(head: Eagle3Head, directory: Path, longest: int) -> None:
     if study is None:
         return
 
-    def tried(reading: tuple[tuple[int, ...], bool]) -> Trial:
+    def tried(reading: tuple[tuple[int, ...], bool]) -> ProbeResult:
         layers, head.flags.norm_before_residual = reading
         return _trial(_eagle3_guesses(head, study, layers), study.answers[1:-1])
 
@@ -97,7 +98,7 @@ def settle_dflash(head: DFlash, directory: Path, longest: int, masks: int) -> No
     anchors = range(masks, len(study.tokens) - masks, masks)
     answers = torch.cat([study.answers[a : a + masks] for a in anchors])
 
-    def tried(layers: tuple[int, ...]) -> Trial:
+    def tried(layers: tuple[int, ...]) -> ProbeResult:
         return _trial(_dflash_guesses(head, study, layers, anchors, masks), answers)
 
     with _cache_for(head, len(study.tokens) + masks, head.target.device):
@@ -190,14 +191,14 @@ def _dflash_guesses(head: DFlash, study: Study, layers: tuple[int, ...], anchors
     return torch.cat(guesses)
 
 
-def _trial(logits: Tensor, answers: Tensor) -> Trial:
+def _trial(logits: Tensor, answers: Tensor) -> ProbeResult:
     """Compare with the target's tokens, except those outside the head's vocabulary."""
     scores = logits.float().log_softmax(1).gather(1, answers[:, None])[:, 0]
     known = scores > float("-inf")
-    return Trial(scores[known].cpu(), (logits.argmax(1) == answers)[known].cpu())
+    return ProbeResult(scores[known].cpu(), (logits.argmax(1) == answers)[known].cpu())
 
 
-def _best(readings: list[Reading], tried: Callable[[Reading], Trial]) -> Reading:
+def _best(readings: list[Reading], tried: Callable[[Reading], ProbeResult]) -> Reading:
     """The first reading, unless another is clearly better."""
     stated = tried(readings[0])
     best, lead = readings[0], 0.0
@@ -208,7 +209,7 @@ def _best(readings: list[Reading], tried: Callable[[Reading], Trial]) -> Reading
     return best
 
 
-def _gain(stated: Trial, other: Trial) -> float:
+def _gain(stated: ProbeResult, other: ProbeResult) -> float:
     """By how much the other reading is better per guess; 0 unless clearly better and useful."""
     difference, count = other.logprob - stated.logprob, len(other.logprob)
     if count < FEWEST or other.hits.float().mean() < WORTHWHILE or other.hits.sum() <= stated.hits.sum():

@@ -9,7 +9,7 @@ from typing import Any
 logger = logging.getLogger("vllm.augury")
 KEY = "num_speculative_tokens"  # in a request's vllm_xargs
 ROW_COST = "AUGURY_ROW_COST"  # what another row adds to a pass, as a share of the pass
-FREE = 0.0  # a row is taken to cost nothing where nobody says otherwise: then only a request's own number counts
+FREE = 0.0  # a row is taken to cost nothing unless stated otherwise: then only a request's own number counts
 
 
 def asked(sampling_params: Any, most: int) -> int | None:
@@ -20,7 +20,7 @@ def asked(sampling_params: Any, most: int) -> int | None:
     """
     extra = getattr(sampling_params, "extra_args", None)
     said = extra.get(KEY) if isinstance(extra, dict) else None
-    # Of texts only short ones: Python refuses to read very long numbers, and nobody drafts a million tokens.
+    # Of texts only short ones: Python refuses to read very long numbers, and no draft has a million tokens.
     if isinstance(said, str) and len(said) <= 6 and said.isascii() and said.isdigit():
         said = int(said)
     if isinstance(said, bool) or not isinstance(said, int | float) or said != said:  # the last is a NaN

@@ -118,7 +118,7 @@ def _noise(device: Any, sampler: Any) -> ByOffset | ByState:
 def expanded(x: Any, cu_num_tokens: Any, num_tokens: int, replace_from: int = 0, replace_to: int = 0) -> Any:
     """Each request's value once for each of its drafted tokens.
 
-    vLLM's own (0.32) writes into a copy where it runs on a CPU, and gives back memory that nobody filled: drafted
+    vLLM's own (0.32) writes into a copy where it runs on a CPU, and returns memory that was never filled: drafted
     tokens are then verified at any temperature whatever.
     """
     counts = cu_num_tokens.diff(prepend=cu_num_tokens.new_zeros(1))

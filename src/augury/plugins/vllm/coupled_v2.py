@@ -16,9 +16,16 @@ from augury.plugins.vllm.coupled import COUPLED, RULE, DoesNotFit
 
 SWITCH = "use_block_verification"  # an argument of every call, set by the sampler from its configuration
 NEEDED = (
-    "target_logits", "draft_sampled", "cu_num_logits", "pos", "expanded_idx_mapping", "temperature", "seed",
-    "num_speculative_steps", "use_fp64",
-)  # fmt: skip
+    "target_logits",
+    "draft_sampled",
+    "cu_num_logits",
+    "pos",
+    "expanded_idx_mapping",
+    "temperature",
+    "seed",
+    "num_speculative_steps",
+    "use_fp64",
+)
 DRAWN = ("logits", "expanded_idx_mapping", "temperature", "seed", "pos", "apply_temperature", "use_fp64")
 
 

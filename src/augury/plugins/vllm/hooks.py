@@ -13,7 +13,7 @@ _installed = False
 
 
 def install() -> None:
-    """Put every hook in place, once; a release we do not know, or a hook that does not fit, is told in one line."""
+    """Put every hook in place, once; a release we do not know, or a hook that does not fit, is logged in one line."""
     global _installed
     if _installed:
         return

@@ -17,7 +17,7 @@ import numpy as np
 from augury.index.ngram import NgramIndex
 from augury.index.store import load, save
 from augury.index.suffix import SuffixCache
-from augury.index.suffix_rule import Rule
+from augury.index.suffix_rule import SuffixRule
 from augury.plugins.vllm.seats import Seats
 
 logger = logging.getLogger("vllm.augury")
@@ -135,7 +135,7 @@ class Suffix(_Lookup):
     def __init__(self, vllm_config: Any) -> None:
         """Take depth, limits and rule from the configuration, earlier answers from the file that is named."""
         config = vllm_config.speculative_config
-        self.rule = Rule(
+        self.rule = SuffixRule(
             factor=config.suffix_decoding_max_spec_factor, min_prob=config.suffix_decoding_min_token_prob, width=1
         ).checked()
         limits = config.suffix_decoding_max_tree_depth, config.suffix_decoding_max_cached_requests

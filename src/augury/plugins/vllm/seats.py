@@ -26,7 +26,7 @@ class Seats:
     """A seat for each text, kept while its request may come back; the one unseen for longest is given away."""
 
     def __init__(self, most: int, leave: Callable[[int], None]) -> None:
-        """`leave` is told when a seat's text is gone for good."""
+        """`leave` is called when a seat's text is gone for good."""
         self._seats: OrderedDict[Print, list[int]] = OrderedDict()
         self._free = list(range(most - 1, -1, -1))
         self._leave = leave

@@ -34,12 +34,12 @@ def _metrics() -> tuple[Counter, Counter, Gauge, Gauge, Gauge]:
 
 
 def _gauge(name: str, text: str) -> Gauge:
-    # With several API servers each counts the steps it is told of; as vLLM's own gauges do, the last one counts.
+    # With several API servers each counts the steps reported to it; as vLLM's own gauges do, the last one counts.
     return Gauge(name, text, LABELS, multiprocess_mode="mostrecent")
 
 
 class SpeculationStats(StatLoggerBase):  # type: ignore[misc]
-    """Counters and gauges of one engine; a fault here is told once and never reaches the server."""
+    """Counters and gauges of one engine; a fault here is logged once and never reaches the server."""
 
     def __init__(self, vllm_config: Any, engine_index: int = 0) -> None:
         import vllm
@@ -71,7 +71,7 @@ class SpeculationStats(StatLoggerBase):  # type: ignore[misc]
         length.labels(*self._labels).set(1 + accepted / drafts if drafts else float("nan"))
         share.labels(*self._labels).set(1 - accepted / drafted if drafted else float("nan"))
 
-        if self._row_cost > FREE and drafts:  # without it nobody here knows what a drafted step costs
+        if self._row_cost > FREE and drafts:  # without it the cost of a drafted step is unknown here
             passes = 1 + self._row_cost * drafted / len(self._recent)
             speed_up.labels(*self._labels).set((1 + accepted / drafts) / passes)
 

@@ -17,7 +17,7 @@ class Survival:
         self.silent = 0
 
     def see(self, drafted: int, accepted: int) -> None:
-        """Enter how a draft fared; of positions behind the first wrong one nothing is learnt."""
+        """Enter how a draft fared; of positions after the first wrong one nothing is learnt."""
         for i in range(min(drafted, accepted + 1, len(self.odds))):
             self.odds[i] = FADES * self.odds[i] + (1 - FADES) * (i < accepted)
 

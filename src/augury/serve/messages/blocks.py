@@ -33,7 +33,7 @@ class BlockWriter:
         else:
             kind = "text" if event.kind == CONTENT else "thinking"
             if not self._open or self.blocks[-1]["type"] != kind:
-                signed = {} if kind == "text" else {"signature": ""}  # there is nobody to sign it for
+                signed = {} if kind == "text" else {"signature": ""}  # signatures are not checked
                 yield from self._begin({"type": kind, kind: "", **signed})
             yield self._delta({"type": f"{kind}_delta", kind: event.text})
         self._pieces.append(event.text)

@@ -21,7 +21,7 @@ REFUSED: dict[str, tuple[tuple[Any, ...], str]] = {
     "speed": ((None, "standard"), "there is one speed; leave it out"),
 }
 THINKING = ("enabled", "disabled", "adaptive", "between_tools")
-# Of no consequence here, and no misspelling of a field: who asks, how it is billed, what is cached (everything is).
+# Of no consequence here, and no misspelling of a field: the user, billing, what is cached (everything is).
 UNUSED = (
     "metadata",
     "service_tier",

@@ -80,7 +80,7 @@ def twice(one: Held, other: Held) -> Sink:
 
 
 def nowhere(_: str) -> None:
-    """A sink for what nobody needs."""
+    """A sink for text that is not needed."""
 
 
 class Reader:

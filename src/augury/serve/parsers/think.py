@@ -15,7 +15,7 @@ class Family(NamedTuple):
     begins: bool = True  # an answer begins with reasoning, whether or not it says so
     stops: tuple[str, ...] = ()  # marks of calls, which end the reasoning as well
     switch: tuple[str, ...] = ("enable_thinking", "thinking")  # of the chat template, that turn it off
-    default: bool = True  # whether the template thinks where nobody says
+    default: bool = True  # whether the template thinks by default
 
 
 FAMILIES = {

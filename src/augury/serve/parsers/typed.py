@@ -10,11 +10,15 @@ from typing import Any
 
 from augury.serve.parsers.reader import Held, Reader
 
-ALIASES = {
-    "str": "string", "text": "string", "varchar": "string", "char": "string", "enum": "string", "int": "integer",
-    "long": "integer", "short": "integer", "float": "number", "double": "number", "num": "number", "bool": "boolean",
-    "dict": "object", "list": "array", "arr": "array",
-}  # fmt: skip
+_WORDS = {
+    "string": "str text varchar char enum",
+    "integer": "int long short",
+    "number": "float double num",
+    "boolean": "bool",
+    "object": "dict",
+    "array": "list arr",
+}
+ALIASES = {word: kind for kind, words in _WORDS.items() for word in words.split()}
 NAMES = {dict: "object", list: "array", str: "string", bool: "boolean", int: "integer", float: "number"}
 SURROGATE = re.compile("[\ud800-\udfff]")
 DEEPEST = 8  # of alternatives in alternatives

@@ -24,7 +24,7 @@ class Asked(NamedTuple):
     """What a response answers."""
 
     request: ResponsesRequest
-    before: list[dict[str, Any]]  # items of the conversation that it goes on
+    before: list[dict[str, Any]]  # items of the conversation that it continues
     size: int  # about how many bytes are repeated or kept
 
 

@@ -1,4 +1,4 @@
-"""Responses that a later request may go on from: in memory, for an hour, each key's apart from the others'."""
+"""Responses that a later request may continue from: in memory, for an hour, each key's apart from the others'."""
 
 from __future__ import annotations
 

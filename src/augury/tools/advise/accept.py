@@ -17,14 +17,14 @@ BEYOND = 1 / 18  # of a range on either side, so that nine draws in ten fall int
 CLUSTERING = 4.0  # drafts of one answer are alike: this many count as one
 
 
-class Draws(NamedTuple):
+class StepSamples(NamedTuple):
     """A method's step at one K: line 0 is the best estimate, the others are what it might have been."""
 
     tokens: np.ndarray  # [1 + SAMPLES]: tokens a step emits, its own one included
     nodes: np.ndarray  # [1 + SAMPLES, K + 1]: share of the steps that verify so many drafted tokens
 
 
-class Acceptance(Protocol):
+class AcceptanceSource(Protocol):
     """Where such figures come from."""
 
     @property
@@ -32,13 +32,13 @@ class Acceptance(Protocol):
         """Every K that something is known of."""
         ...
 
-    def at(self, tokens: int) -> Draws:
+    def at(self, tokens: int) -> StepSamples:
         """A step with this K."""
         ...
 
 
 @dataclass(frozen=True)
-class Counts:
+class ConversationCounts:
     """What one configuration did, a line a conversation."""
 
     emitted: np.ndarray  # [N] tokens that took a step in plain decoding
@@ -51,14 +51,14 @@ class Counts:
 class Replayed:
     """Counts by K; conversations are resampled to see how much depends on which of them were recorded."""
 
-    counts: Mapping[int, Counts]
+    counts: Mapping[int, ConversationCounts]
 
     @property
     def lengths(self) -> tuple[int, ...]:
         """Every K that was replayed."""
         return tuple(self.counts)
 
-    def at(self, tokens: int) -> Draws:
+    def at(self, tokens: int) -> StepSamples:
         """The same conversations are drawn for every K and method, so that comparisons are fair."""
         counts = self.counts[tokens]
         number = len(counts.steps)
@@ -67,7 +67,7 @@ class Replayed:
         # A draw of nothing but answers without steps says nothing: it counts as the whole.
         weights[weights @ counts.steps == 0] = 1.0
         steps = np.maximum(weights @ counts.steps, 1)
-        return Draws(np.maximum(weights @ counts.emitted / steps, 1.0), weights @ counts.nodes / steps[:, None])
+        return StepSamples(np.maximum(weights @ counts.emitted / steps, 1.0), weights @ counts.nodes / steps[:, None])
 
 
 @dataclass(frozen=True)
@@ -82,16 +82,16 @@ class Rated:
         """Every K up to what was measured."""
         return tuple(range(1, self.marginal.shape[1] + 1))
 
-    def at(self, tokens: int) -> Draws:
+    def at(self, tokens: int) -> StepSamples:
         """The first K places."""
         emitted = 1 + self.share * self.marginal[:, :tokens].sum(1)
         nodes = np.zeros((len(emitted), tokens + 1))
         nodes[:, tokens], nodes[:, 0] = self.share, 1 - self.share
-        return Draws(emitted, nodes)
+        return StepSamples(emitted, nodes)
 
 
 def drafts_of(profile: Mapping[str, Any]) -> int:
-    """Drafts that a profile was told from."""
+    """Drafts that a profile was inferred from."""
     counts = profile["acceptance_length_histogram"].values()
     return sum(count for count in counts if isinstance(count, int) and not isinstance(count, bool) and count > 0)
 

@@ -10,12 +10,12 @@ from augury.config.errors import ConfigError
 from augury.config.resolve import resolve
 from augury.config.versions import version
 from augury.methods.registry import METHODS
-from augury.tools.advise.candidates import Candidate, Question, candidates
+from augury.tools.advise.candidates import AdviceInputs, Candidate, candidates
 from augury.tools.advise.planners import for_planners
 from augury.tools.advise.predict import Predictor
 from augury.tools.advise.remarks import assumed, surer
 from augury.tools.advise.target import why_not_decoding
-from augury.tools.advise.verdicts import NOT, TRY, UNKNOWN, USE, Line, against_all, no_room, verdict
+from augury.tools.advise.verdicts import NOT, TRY, UNKNOWN, USE, JudgedMethod, against_all, no_room, verdict
 
 SCHEDULE_SINCE = "0.24"
 Ranges = list[tuple[int, int, int]]
@@ -25,8 +25,8 @@ Ranges = list[tuple[int, int, int]]
 class Advice:
     """The lines of all methods, and what they rest on."""
 
-    question: Question
-    lines: tuple[Line, ...] = ()  # the best first
+    question: AdviceInputs
+    lines: tuple[JudgedMethod, ...] = ()  # the best first
     against: tuple[str, ...] = ()  # why speculation will not pay at all, if so
     assumed: tuple[str, ...] = ()
     surer: tuple[str, ...] = ()  # what to measure
@@ -34,7 +34,7 @@ class Advice:
     cannot: str | None = None  # why the target does not even run there; then nothing else is said
 
     @property
-    def recommended(self) -> Line | None:
+    def recommended(self) -> JudgedMethod | None:
         """The first line that is advised."""
         return next((line for line in self.lines if line.verdict in (USE, TRY)), None)
 
@@ -69,7 +69,7 @@ class Advice:
         }
 
 
-def advise(asked: Question) -> Advice:
+def advise(asked: AdviceInputs) -> Advice:
     """Weigh every candidate."""
     if asked.cost.cannot and not why_not_decoding(asked.facts):
         return Advice(asked, cannot=asked.cost.cannot)
@@ -82,17 +82,17 @@ def advise(asked: Question) -> Advice:
     return Advice(asked, tuple(lines), against, assumed(asked), surer(asked, lines), shares)
 
 
-def _line(asked: Question, predictor: Predictor, candidate: Candidate, against: tuple[str, ...]) -> Line:
+def _line(asked: AdviceInputs, predictor: Predictor, candidate: Candidate, against: tuple[str, ...]) -> JudgedMethod:
     if against:  # figures beside such a reason would contradict it
-        return Line(candidate, NOT, against[0])
+        return JudgedMethod(candidate, NOT, against[0])
     if candidate.acceptance is None or candidate.drafting is None:
-        return Line(candidate, UNKNOWN, candidate.missing)
+        return JudgedMethod(candidate, UNKNOWN, candidate.missing)
     acceptance, drafting, context = candidate.acceptance, candidate.drafting, asked.traffic.context
     loads = tuple(n for n in asked.loads if asked.cost.fits(n, context, drafting.memory_bytes(n, context)))
     too_many = tuple(n for n in asked.loads if n not in loads)
     memory = drafting.memory_bytes(max(loads or asked.loads[:1]), context)
     if why := no_room(asked, memory, loads):
-        return Line(candidate, NOT, why, memory_bytes=memory, too_many=too_many)
+        return JudgedMethod(candidate, NOT, why, memory_bytes=memory, too_many=too_many)
     ranges, alone = predictor.schedule(acceptance, drafting, max(asked.loads)), None
     if len(ranges) > 1 and not _takes_table(asked, candidate, ranges):
         said = ", ".join(f"{tokens} from {start} at once on" for start, _, tokens in ranges)
@@ -103,10 +103,10 @@ def _line(asked: Question, predictor: Predictor, candidate: Candidate, against: 
     by_load = tuple(predictor.at(acceptance, drafting, load, _at(ranges, load)) for load in loads)
     word, reason = verdict(candidate, by_load, alone)
     config = _config(candidate, ranges) if word in (USE, TRY) else None
-    return Line(candidate, word, reason, by_load, config, memory, too_many)
+    return JudgedMethod(candidate, word, reason, by_load, config, memory, too_many)
 
 
-def _takes_table(asked: Question, candidate: Candidate, ranges: Ranges) -> bool:
+def _takes_table(asked: AdviceInputs, candidate: Candidate, ranges: Ranges) -> bool:
     """Whether K may differ by batch size: always in our engine, in vLLM from a release on and not with every method."""
     if asked.ours:
         return True

@@ -17,7 +17,7 @@ from augury.tools.live.reading import Reading
 
 
 @dataclass(frozen=True, slots=True)
-class Beside:
+class PredictedBesideMeasured:
     """One server at one load."""
 
     method: str
@@ -56,7 +56,7 @@ class Beside:
         }
 
 
-def lay_beside(advice: Advice, reading: Reading) -> Beside:
+def lay_beside(advice: Advice, reading: Reading) -> PredictedBesideMeasured:
     """The server's own method, at the load it has now."""
     asked = advice.question
     drafts = reading.counters.get("drafts", 0.0)
@@ -71,11 +71,15 @@ def lay_beside(advice: Advice, reading: Reading) -> Beside:
     predictor, load = Predictor(asked.cost, asked.traffic), max(1, round(asked.traffic.running or 1))
     drafted = reading.counters.get("drafted", 0.0) / drafts
     tokens = min(max(acceptance.lengths), max(1, round(drafted)))
-    return Beside(
-        str(reading.method), load, drafted, predictor.best(acceptance, drafting, load),
-        predictor.at(acceptance, drafting, load, tokens), reading.speed_up if reading.speed_up_range else None,
+    return PredictedBesideMeasured(
+        str(reading.method),
+        load,
+        drafted,
+        predictor.best(acceptance, drafting, load),
+        predictor.at(acceptance, drafting, load, tokens),
+        reading.speed_up if reading.speed_up_range else None,
         reading.speed_up_range,
-    )  # fmt: skip
+    )
 
 
 def _alike(method: str) -> tuple[str, ...]:
@@ -85,7 +89,7 @@ def _alike(method: str) -> tuple[str, ...]:
     return (method, first, *(name for name, one in LOOK_UPS.items() if one.twin_of == first))
 
 
-def show_beside(console: Console, found: Beside) -> None:
+def show_beside(console: Console, found: PredictedBesideMeasured) -> None:
     """Three lines and a verdict."""
     table = Table("", "K", "times plain", box=None)
     table.add_row("predicted best", str(found.best.tokens), _shown(found.best.decode))

@@ -10,16 +10,16 @@ from typing import Any
 from augury.config.errors import ConfigError
 from augury.config.facts import ModelFacts
 from augury.config.versions import NEWEST, Version, valid_in, version
-from augury.methods.facts import Target
+from augury.methods.facts import TargetInfo
 from augury.methods.mtp import trained_depth
 from augury.methods.recognise import choose
 from augury.methods.registry import LOOK_UPS, METHODS
 from augury.methods.spec import Case
-from augury.tools.advise.accept import ENOUGH_DRAFTS, Acceptance, Draws, Replayed, drafts_of, from_profile
+from augury.tools.advise.accept import ENOUGH_DRAFTS, AcceptanceSource, Replayed, StepSamples, drafts_of, from_profile
 from augury.tools.advise.checkpoints import find_checkpoint
 from augury.tools.advise.cost import Cost
 from augury.tools.advise.curve import CostCurve
-from augury.tools.advise.drafters import Drafting, drafting_for
+from augury.tools.advise.drafters import DraftingCost, drafting_for
 from augury.tools.advise.published import drafter_exists, find_published
 from augury.tools.advise.shape import ModelShape
 from augury.tools.advise.target import known_targets
@@ -29,7 +29,7 @@ from augury.tools.knowledge.conditions import KnownFacts, holds
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class AdviceInputs:
     """Everything that was asked."""
 
     facts: ModelFacts
@@ -68,8 +68,8 @@ class Candidate:
     config: dict[str, Any]
     source: str
     yours: bool = False  # told from the user's own trace or profile
-    acceptance: Acceptance | None = None
-    drafting: Drafting | None = None
+    acceptance: AcceptanceSource | None = None
+    drafting: DraftingCost | None = None
     notes: tuple[str, ...] = ()
     missing: str = ""
     exists: bool = True  # given, or published for targets of this shape
@@ -79,15 +79,15 @@ class Candidate:
 class Limited:
     """An acceptance at some of its lengths."""
 
-    inner: Acceptance
+    inner: AcceptanceSource
     lengths: tuple[int, ...]
 
-    def at(self, tokens: int) -> Draws:
+    def at(self, tokens: int) -> StepSamples:
         """A step with this K."""
         return self.inner.at(tokens)
 
 
-def candidates(asked: Question) -> list[Candidate]:
+def candidates(asked: AdviceInputs) -> list[Candidate]:
     """Every method worth a line, each once: what was given comes before what is merely known of the family."""
     found: dict[str, Candidate] = {}
     for candidate in (*_model_free(asked), *_given(asked), *_of_family(asked)):
@@ -95,7 +95,7 @@ def candidates(asked: Question) -> list[Candidate]:
     return [one for one in found.values() if _released(one.method, asked)]
 
 
-def _released(method: str, asked: Question) -> bool:
+def _released(method: str, asked: AdviceInputs) -> bool:
     """Whether the release runs it; our own engine runs all of them."""
     card = METHODS[method]
     gap = card.vllm_gap is not None and valid_in(asked.release, *card.vllm_gap)
@@ -104,7 +104,7 @@ def _released(method: str, asked: Question) -> bool:
     return valid_in(asked.release, card.vllm_since, card.vllm_until) and not gap
 
 
-def _model_free(asked: Question) -> Iterator[Candidate]:
+def _model_free(asked: AdviceInputs) -> Iterator[Candidate]:
     for first in (name for name, look_up in LOOK_UPS.items() if not look_up.twin_of):
         alike = [first, *(name for name, look_up in LOOK_UPS.items() if look_up.twin_of == first)]
         # A twin makes the same drafts nearer to the target; a curve measures the method that was asked for.
@@ -122,7 +122,7 @@ def _model_free(asked: Question) -> Iterator[Candidate]:
             yield _priced(asked, _from_published(asked, method, config))
 
 
-def _given(asked: Question) -> Iterator[Candidate]:
+def _given(asked: AdviceInputs) -> Iterator[Candidate]:
     """What --profile and --drafter name."""
     drafters = {_method_of(facts): facts for facts in asked.drafters}
     for profile in asked.profiles:
@@ -136,7 +136,7 @@ def _given(asked: Question) -> Iterator[Candidate]:
         yield _priced(asked, _from_published(asked, method, _config(asked, method, facts)), facts)
 
 
-def _of_family(asked: Question) -> Iterator[Candidate]:
+def _of_family(asked: AdviceInputs) -> Iterator[Candidate]:
     """What the target carries itself, and what is published for its family (knowledge/targets.yaml)."""
     for method in family_methods(asked.facts):
         known = find_checkpoint(method, asked.facts)
@@ -174,8 +174,8 @@ def _method_of(facts: ModelFacts) -> str:
     return chosen.method
 
 
-def _config(asked: Question, method: str, drafter: ModelFacts | None) -> dict[str, Any]:
-    """Ready to paste but for the name of a drafter that nobody gave and that is not known to be published."""
+def _config(asked: AdviceInputs, method: str, drafter: ModelFacts | None) -> dict[str, Any]:
+    """Ready to paste but for the name of a drafter, if none was given and none is known to be published."""
     if METHODS[method].weights == "target":
         return {"method": method}
     known = None if drafter else find_checkpoint(method, asked.facts)
@@ -192,7 +192,7 @@ def _profiled(profile: Mapping[str, Any], method: str, config: dict[str, Any]) -
     return Candidate(method, config, told, enough, from_profile(profile), notes=() if enough else (few,))
 
 
-def _from_published(asked: Question, method: str, config: dict[str, Any]) -> Candidate:
+def _from_published(asked: AdviceInputs, method: str, config: dict[str, Any]) -> Candidate:
     figure = find_published(method, asked.facts.kind, asked.traffic.kind)
     if figure is None:
         return Candidate(method, config, "", missing="no published acceptance; measure it and give --profile")
@@ -202,7 +202,7 @@ def _from_published(asked: Question, method: str, config: dict[str, Any]) -> Can
     return Candidate(method, config, source, False, rates, notes=(note,) if note else ())
 
 
-def _priced(asked: Question, candidate: Candidate, drafter: ModelFacts | None = None) -> Candidate:
+def _priced(asked: AdviceInputs, candidate: Candidate, drafter: ModelFacts | None = None) -> Candidate:
     """With the cost of its drafting, and with lengths it may have; or with what is missing for that."""
     if candidate.acceptance is None:
         return candidate
@@ -215,7 +215,7 @@ def _priced(asked: Question, candidate: Candidate, drafter: ModelFacts | None = 
         drafting = drafting_for(method, asked.shape, drafter)
     except ConfigError as error:
         return _without(candidate, str(error).removeprefix(f"{method}: ").rstrip("."))
-    known = Case(target=Target(asked.facts.name, asked.facts))
+    known = Case(target=TargetInfo(asked.facts.name, asked.facts))
     lengths = tuple(k for k in candidate.acceptance.lengths if METHODS[method].check_tokens(k, known) is None)
     notes = candidate.notes + ((drafting.assumed,) if drafting.assumed and not asked.measured else ())
     return replace(candidate, acceptance=Limited(candidate.acceptance, lengths), drafting=drafting, notes=notes)

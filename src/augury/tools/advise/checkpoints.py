@@ -9,7 +9,7 @@ from augury.config.facts import ModelFacts
 from augury.tools.advise.tables import Row, rows
 
 
-class Checkpoint(Row):
+class PublishedDrafter(Row):
     """One published drafter."""
 
     method: str
@@ -43,12 +43,12 @@ def _plain(name: str) -> str:
 
 
 @cache
-def checkpoints() -> tuple[Checkpoint, ...]:
+def checkpoints() -> tuple[PublishedDrafter, ...]:
     """All that are known by name."""
-    return rows("checkpoints", Checkpoint)
+    return rows("checkpoints", PublishedDrafter)
 
 
-def find_checkpoint(method: str, facts: ModelFacts) -> Checkpoint | None:
+def find_checkpoint(method: str, facts: ModelFacts) -> PublishedDrafter | None:
     """The drafter for a target: made for it by name, or for one of its shape, if the row tells a shape."""
     fitting = [one for one in checkpoints() if one.method == method and one.shaped(facts)]
     by_name = [one for one in fitting if one.named(facts)]

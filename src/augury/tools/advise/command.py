@@ -34,11 +34,11 @@ def advise(
     check: Annotated[
         str | None,
         typer.Option(
-            metavar="URL", help="As --url, and lay the prediction beside what the server chooses and measures."
+            metavar="URL", help="Like --url, and compare the prediction with what the server chooses and measures."
         ),
     ] = None,
     method: Annotated[
-        str | None, typer.Option(help="What the server of --url or --check drafts with: vLLM's do not say.")
+        str | None, typer.Option(help="The method of the server of --url or --check; vLLM's metrics do not name it.")
     ] = None,
     gpu: Annotated[str | None, typer.Option(help="Costs by a roofline of this GPU, such as H200.")] = None,
     tp: Annotated[int, typer.Option("--tp", min=1, help="GPUs the target is split over.")] = 1,
@@ -51,12 +51,14 @@ def advise(
     drafter: Annotated[list[str] | None, typer.Option(help="A drafter's directory; may be repeated.")] = None,
     concurrency: Annotated[
         str | None,
-        typer.Option(help="Requests at once, comma-separated; 1,8,32,64,128, or with --url what runs there now."),
+        typer.Option(
+            help="Concurrent requests, comma-separated; default 1,8,32,64,128, or with --url what runs there now."
+        ),
     ] = None,
-    max_memory: Annotated[float | None, typer.Option(min=0, help="Most GB a drafter may take.")] = None,
-    vllm_version: Annotated[str | None, typer.Option(help="What this release knows; the newest if left out.")] = None,
+    max_memory: Annotated[float | None, typer.Option(min=0, help="Maximum GB of memory for a drafter.")] = None,
+    vllm_version: Annotated[str | None, typer.Option(help="Advise for this vLLM release; default: the newest.")] = None,
     tokenizer: Annotated[str, typer.Option(help="For --trace; the target's if it has one.")] = "",
-    limit: Annotated[int | None, typer.Option(min=1, help="Stop after so many conversations.")] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="Stop after this many conversations.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
     form: Annotated[
         Literal["text", "json", "aiconfigurator", "dynamo"],
@@ -65,10 +67,10 @@ def advise(
     out: Annotated[Path | None, typer.Option(help="Write the recommended -sc JSON here.")] = None,
     plot: Annotated[Path | None, typer.Option(help="Write a picture (PNG) here.")] = None,
 ) -> None:
-    """Say which method will pay, with what K, how much and how surely, before anything is deployed."""
+    """Predict which method pays off, with which K, by how much and how certainly, before you deploy."""
     from augury.config.versions import NEWEST, version
     from augury.tools.advise.advice import advise as weigh
-    from augury.tools.advise.candidates import Question
+    from augury.tools.advise.candidates import AdviceInputs
     from augury.tools.advise.screen import show
     from augury.tools.advise.traffic import Traffic
     from augury.tools.doctor.examine import check_release
@@ -94,7 +96,7 @@ def advise(
         profiles += [seen] if seen else []
     drafters, memory = [_drafter(name) for name in drafter or ()], None if max_memory is None else max_memory * 1e9
     given = recorded, profiles, drafters, release, loads, memory, vllm_version is not None
-    advice = weigh(Question(facts, shape, cost, traffic, *given))
+    advice = weigh(AdviceInputs(facts, shape, cost, traffic, *given))
     if check is not None:
         say_beside(advice, reading, as_json or form == "json")
         return

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from augury.tools.advise.drafters import Drafting
+from augury.tools.advise.drafters import DraftingCost
 
 
 class Cost(Protocol):
@@ -14,7 +14,7 @@ class Cost(Protocol):
         """One pass of the target with the verdict: so many requests, each with its known token and its draft."""
         ...
 
-    def draft_ms(self, drafting: Drafting, requests: int, tokens: int, context: float) -> float:
+    def draft_ms(self, drafting: DraftingCost, requests: int, tokens: int, context: float) -> float:
         """One round of drafting up to so many tokens for each of them."""
         ...
 
@@ -42,7 +42,7 @@ class Cost(Protocol):
 
     @property
     def name(self) -> str:
-        """What it was told from, in a few words."""
+        """What it was inferred from, in a few words."""
         ...
 
     @property

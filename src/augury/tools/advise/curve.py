@@ -19,7 +19,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from augury.config.errors import ConfigError
 from augury.methods.registry import METHODS
-from augury.tools.advise.drafters import Drafting
+from augury.tools.advise.drafters import DraftingCost
 from augury.tools.shared.json_files import read_json
 
 FORMAT = "augury-cost-curve/1"
@@ -185,7 +185,7 @@ class CostCurve:
         slope = float((values[:, -1] - values[:, -2]).max()) / run
         return float(values[-1, -1] + slope * (rows - places[-1]))
 
-    def draft_ms(self, drafting: Drafting, requests: int, tokens: int, context: float) -> float:
+    def draft_ms(self, drafting: DraftingCost, requests: int, tokens: int, context: float) -> float:
         """Drafting as it was measured; a chain's time grows with its length, what needs one pass stays as it is."""
         if tokens <= 0:
             return 0.0

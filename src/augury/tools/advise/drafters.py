@@ -17,7 +17,7 @@ HEAD_WIDTH = 3.5  # MLP of a published head, in hidden sizes
 
 
 @dataclass(frozen=True, slots=True)
-class Drafting:
+class DraftingCost:
     """How a method drafts."""
 
     method: str
@@ -44,21 +44,21 @@ class Drafting:
         return self.shape.stored_bytes - words + requests * self.shape.cache_bytes(context)
 
 
-def drafting_for(method: str, target: ModelShape | None, drafter: ModelFacts | None = None) -> Drafting:
+def drafting_for(method: str, target: ModelShape | None, drafter: ModelFacts | None = None) -> DraftingCost:
     """What drafts: the checkpoint given, or what is usually published for such a target."""
     card = METHODS[method]
     parallel = card.one_pass
     if card.weights == "none":
-        return Drafting(method, None, True)
+        return DraftingCost(method, None, True)
     if drafter is not None and card.weights != "target":
-        return Drafting(method, _given(method, drafter, target), parallel or _trained_parallel(drafter.raw))
+        return DraftingCost(method, _given(method, drafter, target), parallel or _trained_parallel(drafter.raw))
     if target is None:
-        return Drafting(method, None, parallel, "the drafter's size is not known, so its cost is not counted")
+        return DraftingCost(method, None, parallel, "the drafter's size is not known, so its cost is not counted")
     if card.usual is None:
         raise ConfigError(f"{method}: name its checkpoint with --drafter; there is no usual size of one.")
     shape = _usual(method, card.usual, target)
-    own = Drafting(method, shape, parallel).memory_bytes(0, 0) / 1e9
-    return Drafting(method, shape, parallel, f"a drafter of the usual size, {own:.2f} GB of weights")
+    own = DraftingCost(method, shape, parallel).memory_bytes(0, 0) / 1e9
+    return DraftingCost(method, shape, parallel, f"a drafter of the usual size, {own:.2f} GB of weights")
 
 
 def _given(method: str, facts: ModelFacts, target: ModelShape | None) -> ModelShape:

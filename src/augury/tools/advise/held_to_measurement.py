@@ -50,7 +50,7 @@ def read_prompts(given: str, count: int) -> tuple[str, list[list[dict[str, Any]]
     return name, [[{"role": "user", "content": t}] for t in texts], [{"add_generation_prompt": True}] * len(texts)
 
 
-class Answer:
+class AnswerUnderWay:
     """One answer under way, step by step."""
 
     def __init__(self, llm: Any, tokens: list[int], most: int, k: int | None) -> None:
@@ -85,8 +85,8 @@ class Answer:
         return len(self.seconds), sum(drafted for drafted, _ in spec), sum(accepted for _, accepted in spec)
 
 
-def race(answers: list[Answer]) -> None:
-    """Whoever has said least takes the next step: all see the same machine, moment by moment, at the same context."""
+def race(answers: list[AnswerUnderWay]) -> None:
+    """The shortest answer takes the next step: all see the same machine, moment by moment, at the same context."""
     while waiting := [answer for answer in answers if not answer.done]:
         min(waiting, key=lambda answer: len(answer.tokens)).step()
 
@@ -105,7 +105,7 @@ class Workload:
     def record(self, plain: Any) -> None:
         """The model's own answers, as a trace of token ids."""
         for i, prompt in enumerate(self.prompts):
-            answer = Answer(plain, prompt, self.most, None)
+            answer = AnswerUnderWay(plain, prompt, self.most, None)
             race([answer])
             text = np.array(prompt + answer.tokens, np.int64)
             self.scripts.append(Script(text, [(len(prompt), len(text))], self.name, ""))
@@ -128,7 +128,7 @@ class Workload:
         for i, prompt in enumerate(self.prompts):
             for k in SWEEP[(turn + i) % len(SWEEP) :] + SWEEP[: (turn + i) % len(SWEEP)]:
                 answers = {
-                    name: Answer(llm, prompt, self.most, k if name in METHODS else None)
+                    name: AnswerUnderWay(llm, prompt, self.most, k if name in METHODS else None)
                     for name, llm in engines.items()
                 }
                 race(list(answers.values()))

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from augury.tools.advise.advice import Advice
-from augury.tools.advise.verdicts import Line
+from augury.tools.advise.verdicts import JudgedMethod
 from augury.tools.shared.plots import INK, figure, save, tidy
 
 Labelled = defaultdict[int, list[float]]  # by load: where labels stand
@@ -30,7 +30,7 @@ def draw(advice: Advice, path: Path) -> None:
     save(made, path, advice.cannot or "; ".join(advice.assumed))
 
 
-def _draw_line(axis: Any, line: Line, labelled: Labelled) -> None:
+def _draw_line(axis: Any, line: JudgedMethod, labelled: Labelled) -> None:
     """A method's speed-up at each load, its band, and the K it is best at."""
     name = line.candidate.method + ("" if line.candidate.yours else " (published acceptance)")
     places = [at.requests for at in line.by_load]

@@ -5,15 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 from augury.methods.bands import rate_for
-from augury.tools.advise.accept import Acceptance, Rated
+from augury.tools.advise.accept import AcceptanceSource, Rated
 from augury.tools.advise.candidates import Limited
 from augury.tools.advise.predict import At
-from augury.tools.advise.verdicts import Line
+from augury.tools.advise.verdicts import JudgedMethod
 
 MOST_NEXTN = 5  # Dynamo's estimator takes no more
 
 
-def for_planners(line: Line) -> dict[str, Any] | None:
+def for_planners(line: JudgedMethod) -> dict[str, Any] | None:
     """K at the least load that speculates there, accepted tokens a step, and rates by place given those before."""
     at = next((at for at in line.by_load if at.tokens), None)
     acceptance = line.candidate.acceptance
@@ -26,7 +26,7 @@ def for_planners(line: Line) -> dict[str, Any] | None:
     }
 
 
-def conditional(acceptance: Acceptance, at: At) -> list[float]:
+def conditional(acceptance: AcceptanceSource, at: At) -> list[float]:
     """P(place accepted, given all before it); steps without a draft count as a first place that was not."""
     inner = acceptance.inner if isinstance(acceptance, Limited) else acceptance
     if not isinstance(inner, Rated):

@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from augury.tools.advise.accept import SAMPLES, SEED, Acceptance, Draws
+from augury.tools.advise.accept import SAMPLES, SEED, AcceptanceSource, StepSamples
 from augury.tools.advise.cost import Cost
-from augury.tools.advise.drafters import Drafting
+from augury.tools.advise.drafters import DraftingCost
 from augury.tools.advise.traffic import Traffic
 
 # Gauss-Hermite: what a step costs on average when the rows of its requests vary.
@@ -75,7 +75,7 @@ class Predictor:
         decode = max(0.0, self.traffic.answer_tokens - 1) * self.step_ms(requests, 1) / requests
         return decode / (read + decode) if decode else 0.0
 
-    def at(self, acceptance: Acceptance, drafting: Drafting, requests: int, tokens: int) -> At:
+    def at(self, acceptance: AcceptanceSource, drafting: DraftingCost, requests: int, tokens: int) -> At:
         """One method, one K, one load."""
         plain = self.step_ms(requests, 1)
         if tokens == 0:
@@ -94,12 +94,12 @@ class Predictor:
         decode, whole = summed(times), summed(1 / (1 - share + share / times))
         return At(requests, tokens, decode, whole, float(steps[0]), plain, float(draws.tokens[0]))
 
-    def best(self, acceptance: Acceptance, drafting: Drafting, requests: int) -> At:
+    def best(self, acceptance: AcceptanceSource, drafting: DraftingCost, requests: int) -> At:
         """The K with the highest expected speed; plain decoding is one of them, and wins a tie."""
         tried = [self.at(acceptance, drafting, requests, tokens) for tokens in (0, *acceptance.lengths)]
         return max(tried, key=lambda at: (at.decode.value, -at.tokens))
 
-    def schedule(self, acceptance: Acceptance, drafting: Drafting, most: int) -> list[tuple[int, int, int]]:
+    def schedule(self, acceptance: AcceptanceSource, drafting: DraftingCost, most: int) -> list[tuple[int, int, int]]:
         """Ranges of requests with a K that is best, or nearly, at every size in them; as few ranges as that allows."""
         sizes = batch_sizes(most)
         lengths = sorted((0, *acceptance.lengths))
@@ -117,11 +117,13 @@ class Predictor:
             at = end
         return found
 
-    def speed(self, acceptance: Acceptance, drafting: Drafting, requests: int, tokens: int) -> float:
+    def speed(self, acceptance: AcceptanceSource, drafting: DraftingCost, requests: int, tokens: int) -> float:
         """The expected speed-up alone, as `at` has it."""
         return self._speeds(acceptance, drafting, [requests], tokens)[0]
 
-    def _speeds(self, acceptance: Acceptance, drafting: Drafting, sizes: list[int], tokens: int) -> list[float]:
+    def _speeds(
+        self, acceptance: AcceptanceSource, drafting: DraftingCost, sizes: list[int], tokens: int
+    ) -> list[float]:
         if tokens == 0:
             return [1.0] * len(sizes)
         draws = acceptance.at(tokens)  # drawing is slow, so once for all sizes
@@ -144,7 +146,7 @@ class Predictor:
         rows = np.clip(1 + mean + PLACES * deviation, 1, 1 + tokens)
         return float(sum(w * self.step_ms(requests, r) for w, r in zip(SHARES.tolist(), rows.tolist(), strict=True)))
 
-    def _mean_step(self, draws: Draws, requests: int, tokens: int) -> np.ndarray:
+    def _mean_step(self, draws: StepSamples, requests: int, tokens: int) -> np.ndarray:
         """Milliseconds of the mean step, a figure a line of the draws."""
         nodes = np.arange(tokens + 1)
         if requests == 1:

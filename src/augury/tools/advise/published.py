@@ -1,4 +1,4 @@
-"""What others have published: drafters for a target, and the acceptance of those that nobody here has measured."""
+"""What others have published: drafters for a target, and the acceptance of those not measured here."""
 
 from __future__ import annotations
 

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from augury.config.versions import NEWEST, beyond_newest
 from augury.methods.registry import METHODS
-from augury.tools.advise.candidates import Question, family_methods
+from augury.tools.advise.candidates import AdviceInputs, family_methods
 from augury.tools.advise.curve import CostCurve
 from augury.tools.advise.target import why_not_decoding
-from augury.tools.advise.verdicts import UNKNOWN, Line
+from augury.tools.advise.verdicts import UNKNOWN, JudgedMethod
 from augury.tools.replay.prefix import BLOCK
 
 FEW_ANSWERS = 100
 
 
-def assumed(asked: Question) -> tuple[str, ...]:
+def assumed(asked: AdviceInputs) -> tuple[str, ...]:
     """Everything that was taken for granted."""
     found = [f"costs: {asked.cost.name}"]
     if asked.facts.directory is None and asked.shape is not None:
@@ -28,7 +28,7 @@ def assumed(asked: Question) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _traffic(asked: Question) -> list[str]:
+def _traffic(asked: AdviceInputs) -> list[str]:
     traffic = asked.traffic
     if traffic.requests:
         first = (
@@ -48,7 +48,7 @@ def _traffic(asked: Question) -> list[str]:
     return found
 
 
-def _prefixes(asked: Question) -> list[str]:
+def _prefixes(asked: AdviceInputs) -> list[str]:
     """What the prefix cache may find, by the trace; the table's figures do not depend on it."""
     share = asked.traffic.prefix_share
     if share is None:
@@ -60,7 +60,7 @@ def _prefixes(asked: Question) -> list[str]:
     ]
 
 
-def _engine(asked: Question) -> list[str]:
+def _engine(asked: AdviceInputs) -> list[str]:
     found = []
     if asked.ours:
         found.append("engine: the configuration is for Augury's engine; for vLLM's rules name --vllm-version")
@@ -71,7 +71,7 @@ def _engine(asked: Question) -> list[str]:
             "engine: vLLM with CUDA graphs up to 512 rows; K + 1 rows times requests beyond that run much slower"
         )
     found.append(
-        f"nothing beyond {asked.loads[-1]} at once was looked at, and the last K goes on there: name your "
+        f"nothing beyond {asked.loads[-1]} at once was looked at, and the last K continues there: name your "
         "max_num_seqs in --concurrency if it is larger"
     )
     if not asked.ours and beyond_newest(asked.release):
@@ -84,7 +84,7 @@ def _engine(asked: Question) -> list[str]:
     return found
 
 
-def surer(asked: Question, lines: list[Line]) -> tuple[str, ...]:
+def surer(asked: AdviceInputs, lines: list[JudgedMethod]) -> tuple[str, ...]:
     """What to measure."""
     found = []
     if asked.recorded is None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from augury.methods.registry import METHODS
-from augury.tools.advise.drafters import Drafting
+from augury.tools.advise.drafters import DraftingCost
 from augury.tools.advise.gpus import Gpu
 from augury.tools.advise.shape import ModelShape
 
@@ -91,7 +91,7 @@ class Roofline:
             ms += UNCAPTURED_LAYER_MS * self.target.layers
         return ms
 
-    def draft_ms(self, drafting: Drafting, requests: int, tokens: int, context: float) -> float:
+    def draft_ms(self, drafting: DraftingCost, requests: int, tokens: int, context: float) -> float:
         """Drafting; a drafter is taken to run on one device, as heads do, unless it is a whole model."""
         if tokens <= 0:
             return 0.0

@@ -13,7 +13,7 @@ from augury.config.versions import version
 from augury.tools.advise.advice import Advice
 from augury.tools.advise.planners import for_planners, words
 from augury.tools.advise.predict import At
-from augury.tools.advise.verdicts import NOT, TRY, UNKNOWN, USE, Line
+from augury.tools.advise.verdicts import NOT, TRY, UNKNOWN, USE, JudgedMethod
 from augury.tools.shared.safe_text import shown
 
 STYLES = {USE: "green", TRY: "yellow", NOT: "red"}
@@ -94,7 +94,7 @@ def _cell(at: At) -> Text:
     return Text(f"{at.decode.value:.2f} K{at.tokens}\n{at.decode.low:.1f}-{at.decode.high:.1f}", style)
 
 
-def _explained(line: Line) -> Text:
+def _explained(line: JudgedMethod) -> Text:
     text = Text()
     text.append(f"{line.candidate.method}: ", "bold")
     text.append(line.reason, STYLES.get(line.verdict, ""))
@@ -105,6 +105,6 @@ def _explained(line: Line) -> Text:
     return text
 
 
-def _whole(line: Line, prompt: float) -> str:
+def _whole(line: JudgedMethod, prompt: float) -> str:
     parts = [f"{at.whole.value:.2f} ({at.whole.low:.2f}-{at.whole.high:.2f}) at {at.requests}" for at in line.by_load]
     return f"  with prompts of {prompt:.0f} tokens read as well: " + ", ".join(parts)

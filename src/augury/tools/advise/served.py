@@ -16,7 +16,7 @@ from augury.tools.live.scrape import scrape
 from augury.tools.shared.http import Server
 from augury.tools.shared.profile import make_profile
 
-ENOUGH = 20  # finished requests that a mean length is told from
+ENOUGH = 20  # finished requests that a mean length is inferred from
 
 
 def served(url: str, traffic: Traffic, method: str | None = None) -> tuple[Traffic, Mapping[str, Any] | None, Reading]:
@@ -28,7 +28,7 @@ def served(url: str, traffic: Traffic, method: str | None = None) -> tuple[Traff
     if name is not None and name not in METHODS:
         raise ConfigError(f"--method={method!r} is unknown; there are {', '.join(METHODS)}.")
     server = Server(url)
-    found, url = readings(scrape(server)), server.base  # a password in the address is shown to nobody
+    found, url = readings(scrape(server)), server.base  # a password in the address is not shown
     if not found:
         raise ConfigError(f"{url}: no vllm: series with a model_name; is it a vLLM or Augury server?")
     reading = max(found.values(), key=lambda one: one.counters.get("generation_tokens", 0.0))

@@ -10,7 +10,7 @@ import numpy as np
 
 from augury.config.errors import ConfigError
 from augury.config.resolve import resolve
-from augury.tools.advise.accept import Counts
+from augury.tools.advise.accept import ConversationCounts
 from augury.tools.replay.prefix import decoded_once, prefix_share
 from augury.tools.replay.records import Conversation
 from augury.tools.replay.tokens import Encoder, Script, scripts
@@ -79,7 +79,7 @@ class Recorded:
         lengths = float(np.mean([start for start, _ in spans])), float(np.mean(answers))
         return Traffic(*lengths, self.kind, len(spans), self.source, cached=share, prefix_share=share, answers=answers)
 
-    def replayed(self, config: Mapping[str, Any], lengths: Iterable[int]) -> dict[int, Counts]:
+    def replayed(self, config: Mapping[str, Any], lengths: Iterable[int]) -> dict[int, ConversationCounts]:
         """Counts of a model-free configuration at every K.
 
         A walk gives one K: after a draft that was cut shorter the next begins elsewhere, so no walk holds another.
@@ -87,7 +87,7 @@ class Recorded:
         return {tokens: walked(self.scripts, {**config, "num_speculative_tokens": tokens}) for tokens in lengths}
 
 
-def walked(texts: Iterable[Script], config: Mapping[str, Any], ends_by_length: bool = False) -> Counts:
+def walked(texts: Iterable[Script], config: Mapping[str, Any], ends_by_length: bool = False) -> ConversationCounts:
     """Walk conversations with one configuration.
 
     `ends_by_length`: the answers were cut at max_tokens, and an engine that knows the end drafts no further.
@@ -108,4 +108,4 @@ def walked(texts: Iterable[Script], config: Mapping[str, Any], ends_by_length: b
         emitted = sum(stop - start - 1 for start, stop in script.spans)
         rows.append((emitted, int(lines[:, STEPS].sum()), nodes, int(lines[:, ACCEPTED].sum())))
     emitted, steps, nodes, accepted = zip(*rows, strict=True)
-    return Counts(np.array(emitted), np.array(steps), np.stack(nodes), np.array(accepted))
+    return ConversationCounts(np.array(emitted), np.array(steps), np.stack(nodes), np.array(accepted))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from augury.methods.registry import METHODS
-from augury.tools.advise.candidates import Candidate, Question
+from augury.tools.advise.candidates import AdviceInputs, Candidate
 from augury.tools.advise.predict import At, Predictor
 from augury.tools.advise.target import why_not_decoding
 
@@ -19,7 +19,7 @@ MOSTLY_READING = 0.25  # share of decoding below which nothing else matters
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class JudgedMethod:
     """One method, judged."""
 
     candidate: Candidate
@@ -52,7 +52,7 @@ class Line:
         }
 
 
-def against_all(asked: Question, predictor: Predictor) -> tuple[str, ...]:
+def against_all(asked: AdviceInputs, predictor: Predictor) -> tuple[str, ...]:
     """Reasons that hold for every method."""
     found = []
     if why := why_not_decoding(asked.facts):
@@ -72,7 +72,7 @@ def against_all(asked: Question, predictor: Predictor) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _wrong_lever(asked: Question, predictor: Predictor) -> list[str]:
+def _wrong_lever(asked: AdviceInputs, predictor: Predictor) -> list[str]:
     """Traffic that mostly reads: even drafts that cost nothing and are never wrong would hardly be felt."""
     shares = {load: predictor.decoding_share(load) for load in asked.loads}
     if sum(shares.values()) / len(shares) >= MOSTLY_READING:
@@ -86,7 +86,7 @@ def _wrong_lever(asked: Question, predictor: Predictor) -> list[str]:
     ]
 
 
-def no_room(asked: Question, memory: float, loads: tuple[int, ...]) -> str | None:
+def no_room(asked: AdviceInputs, memory: float, loads: tuple[int, ...]) -> str | None:
     """Why there is no memory for a drafter that takes so much at these loads, if there is none."""
     if asked.max_memory is not None and memory > asked.max_memory:
         return f"needs {memory / 1e9:.1f} GB beside the target, --max-memory leaves {asked.max_memory / 1e9:.1f}"

@@ -1,4 +1,4 @@
-"""Where the time of a step goes: functions wear timers while somebody asks, and are untouched otherwise."""
+"""Where the time of a step goes: functions are wrapped in timers while it is measured, and untouched otherwise."""
 
 from __future__ import annotations
 
@@ -21,12 +21,42 @@ OTHER = "rest of the step"
 LAYER_STEPS = (MATRICES, ATTENTION, "norms", "rotary and cache write", "activation")  # what one call holds
 # In the order of a step.
 PARTS = (
-    LAYERS, MATRICES, HEAD, ATTENTION, "plan", "prepare", "layout", "norms", "rotary and cache write", "activation",
-    "rest of the model", "verdict", "append", "propose", "commit", "text", OTHER,
-)  # fmt: skip
+    LAYERS,
+    MATRICES,
+    HEAD,
+    ATTENTION,
+    "plan",
+    "prepare",
+    "layout",
+    "norms",
+    "rotary and cache write",
+    "activation",
+    "rest of the model",
+    "verdict",
+    "append",
+    "propose",
+    "commit",
+    "text",
+    OTHER,
+)
+
+# Operations of kernels/, each with its part; None: the head, or a matrix of a layer.
+KERNELS: dict[str, str | None] = {
+    "linear": None,
+    "packed_linear": None,
+    "rms_norm": "norms",
+    "add_rms_norm": "norms",
+    "silu_mul": "activation",
+    "rotate_and_store": "rotary and cache write",
+    "store": "rotary and cache write",
+    # What is left of the fused operation once its attention is booked by itself.
+    "rotate_store_attend": "rotary and cache write",
+    "attend": ATTENTION,
+    "_attend": ATTENTION,
+}
 
 
-class Clock:
+class PartClock:
     """Time by part, each moment counted once: inside a wrapped function called by another, only the inner one runs."""
 
     def __init__(self) -> None:
@@ -59,7 +89,7 @@ class Clock:
 class Steps:
     """Decode steps, each with its time by part; steps that read a prompt are only summed up."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: PartClock) -> None:
         self.decode: list[dict[str, float]] = []  # seconds by part
         self.tokens = 0  # emitted in those steps
         self.read_seconds = 0.0  # the other steps
@@ -97,6 +127,16 @@ class Steps:
 @contextmanager
 def watched(engine: Engine) -> Iterator[Steps]:
     """Time every step of an engine by part while the block runs."""
+    clock = PartClock()
+    steps = Steps(clock)
+    with ExitStack() as undo:
+        for owner, name, changed in _timed_functions(engine, steps, clock.timed):
+            undo.enter_context(_replaced(owner, name, changed))
+        yield steps
+
+
+def _timed_functions(engine: Engine, steps: Steps, timed: Callable[..., Any]) -> list[tuple[Any, str, Any]]:
+    """Every function that is timed: whose it is, its name, and the function that takes its place."""
     from augury.engine import advance
     from augury.engine.request import Request
     from augury.engine.rows import lay_out
@@ -104,27 +144,12 @@ def watched(engine: Engine) -> Iterator[Steps]:
     from augury.kernels import choose
     from augury.kernels.faces import face
 
-    clock = Clock()
-    steps, timed = Steps(clock), clock.timed
-    vocabulary = engine.target.vocab_size
-
     def matrix(_x: Any, weight: Any, *_rest: Any) -> str:
-        return HEAD if len(weight) == vocabulary else MATRICES
+        return HEAD if len(weight) == engine.target.vocab_size else MATRICES
 
-    scheduler, runner, target, ops = engine.scheduler, engine.runner, engine.target, choose(engine.target.device)
-    kernels: dict[str, Any] = {
-        "linear": matrix,
-        "packed_linear": matrix,
-        "rms_norm": "norms",
-        "add_rms_norm": "norms",
-        "silu_mul": "activation",
-        "rotate_and_store": "rotary and cache write",
-        "store": "rotary and cache write",
-        # What is left of the fused operation once its attention is booked by itself.
-        "rotate_store_attend": "rotary and cache write",
-        "attend": ATTENTION,
-        "_attend": ATTENTION,
-    }
+    ops = choose(engine.target.device)
+    kernels = {name: part or matrix for name, part in KERNELS.items() if hasattr(ops, name)}
+    scheduler, runner, target = engine.scheduler, engine.runner, engine.target
     changes: list[tuple[Any, str, Any]] = [
         (engine, "step", steps.step(timed(OTHER, engine.step))),
         (scheduler, "plan", timed("plan", steps.plan(scheduler.plan))),
@@ -136,16 +161,13 @@ def watched(engine: Engine) -> Iterator[Steps]:
         (runner, "_draft", timed("propose", runner._draft)),
         (engine, "commit", timed("commit", engine.commit)),
         (Request, "accept", timed("text", Request.accept)),
-        *((ops, name, timed(part, getattr(ops, name))) for name, part in kernels.items() if hasattr(ops, name)),
+        *((ops, name, timed(part, getattr(ops, name))) for name, part in kernels.items()),
     ]
     if face(target.device) == "numba":
         from augury.kernels.fused_layer import FusedLayer
 
         changes.append((FusedLayer, "__call__", timed(LAYERS, FusedLayer.__call__)))
-    with ExitStack() as undo:
-        for owner, name, changed in changes:
-            undo.enter_context(_replaced(owner, name, changed))
-        yield steps
+    return changes
 
 
 @contextmanager

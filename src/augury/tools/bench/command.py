@@ -30,7 +30,7 @@ def bench(
     batch: Annotated[str, typer.Option(help="Batch sizes, comma-separated.")] = "1,8",
     prompts: Annotated[str, typer.Option(help="Prompt sets, comma-separated: chat, edit, or files.")] = "chat,edit",
     max_tokens: Annotated[int, typer.Option(min=1, help="New tokens for each prompt.")] = 64,
-    rounds: Annotated[int, typer.Option(min=1, help="How often everything is measured.")] = 3,
+    rounds: Annotated[int, typer.Option(min=1, help="Rounds of measurement.")] = 3,
     threads: Annotated[int, typer.Option(min=1, help="Threads for each contender.")] = 2,
     dtype: Annotated[str, typer.Option(help="Arithmetic of Augury and transformers.")] = "float32",
     speculative_config: Annotated[
@@ -44,24 +44,27 @@ def bench(
     tensor_parallel_size: Annotated[
         int, typer.Option("--tensor-parallel-size", "-tp", min=1, help="Processes that divide Augury's model.")
     ] = 1,
-    as_json: Annotated[bool, typer.Option("--json", help="Everything as JSON on standard output.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
     plot: Annotated[Path | None, typer.Option(help="Write a picture (PNG) here.")] = None,
     profile: Annotated[
-        bool, typer.Option("--profile", help="Show instead what kernels run here, and where a step's time goes.")
+        bool, typer.Option("--profile", help="Instead, show which kernels run here and where a step's time goes.")
     ] = False,
     cpu_arithmetic: Annotated[
         str, typer.Option(help="With --profile: exact (if left out), fast, or both with a comma; for packed weights.")
     ] = "",
     methods: Annotated[
-        str, typer.Option(help="Compare speculation methods instead: 'all', or names with commas; heads are trained.")
+        str,
+        typer.Option(
+            help="Instead, compare speculation methods: 'all' or names, comma-separated; missing heads are trained."
+        ),
     ] = "",
     retrain: Annotated[bool, typer.Option("--retrain", help="With --methods: train the gate heads anew.")] = False,
     cost_curve: Annotated[
         str,
-        typer.Option(metavar="FILE", help="Measure instead what steps cost, for `augury advise`; '-' stores nothing."),
+        typer.Option(metavar="FILE", help="Instead, measure what steps cost, for `augury advise`; '-' writes no file."),
     ] = "",
 ) -> None:
-    """Measure tokens a second beside transformers and llama.cpp, alternating, with medians and spread."""
+    """Measure tokens per second against transformers and llama.cpp in alternating rounds, with medians and spread."""
     plan = BenchPlan(
         model,
         _words(peers),
@@ -128,21 +131,21 @@ def run_bench(plan: BenchPlan, as_json: bool = False, plot: Path | None = None) 
 
 def measure(plan: BenchPlan, contenders: list[Contender], directory: str, gguf: str | None) -> Any:
     """Start the workers, run all rounds, end the workers; gives the record and the number of prompts by set."""
-    from augury.tools.bench.rounds import Bench, Record
-    from augury.tools.bench.worker import PeerError, Worker
+    from augury.tools.bench.rounds import Bench, Measurements
+    from augury.tools.bench.worker import ContenderProcess, PeerError
 
     prompts = tokenize(plan.prompts, directory)
     longest = max(len(ids) for every in prompts.values() for ids in every) + plan.max_tokens
     room = longest + max(config["num_speculative_tokens"] for config in plan.configs) + 8
-    workers: list[Worker] = []
-    record = Record()
+    workers: list[ContenderProcess] = []
+    record = Measurements()
     try:
         for contender in contenders:
             ranks = plan.ranks if contender.make == AUGURY.make else 1
             threads = max(1, plan.threads // ranks)
             config = contender.speculative or plan.speculative  # the peers' own look-ups go by the first
             setup = Setup(contender, directory, gguf, plan.dtype, threads, room, config, ranks)
-            workers.append(Worker(setup))
+            workers.append(ContenderProcess(setup))
         with progress("loading", len(workers)) as tick:
             for worker in list(workers):
                 tick(f"loading {worker.contender.name}")

@@ -1,7 +1,7 @@
 """`augury bench --cost-curve`: what a step takes on this machine, against requests, rows and context.
 
-The engine decodes as it always does; only its drafter is exchanged for one that drafts as many tokens as it is told, so
-that every step has a known number of rows. Row counts alternate step by step within the same requests: whatever else
+The engine decodes as it always does; only its drafter is exchanged for one that drafts as many tokens as it is set to,
+so that every step has a known number of rows. Row counts alternate step by step within the same requests: whatever else
 the machine does hits all of them alike. Drafting itself is timed apart, on methods as they are.
 """
 
@@ -59,11 +59,7 @@ def run_cost_curve(plan: BenchPlan, file: Path | None, as_json: bool = False, pl
             "model": _model(plan.model, directory),
             "conditions": conditions_of(plan, before),
             "buckets": buckets(max(plan.batches) * max(ROWS)),
-            "steps": [
-                {"context": c, "requests": r, "rows": n, **summary(every)}
-                for (c, r), cycles in sorted(times.items())
-                for n, every in steadied(cycles).items()
-            ],
+            "steps": _steps_of(times),
             "reading": summary(reading),
             "drafting": drafting,
         },
@@ -78,6 +74,14 @@ def run_cost_curve(plan: BenchPlan, file: Path | None, as_json: bool = False, pl
     if plot is not None:
         plot_curve(curve, conditions_line(curve), plot)
     return curve
+
+
+def _steps_of(times: Times) -> list[dict[str, Any]]:
+    return [
+        {"context": c, "requests": r, "rows": n, **summary(every)}
+        for (c, r), cycles in sorted(times.items())
+        for n, every in steadied(cycles).items()
+    ]
 
 
 def measure_steps(

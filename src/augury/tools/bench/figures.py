@@ -8,7 +8,7 @@ from typing import Any
 
 from augury.tools.bench.contenders import PADDED, Contender
 from augury.tools.bench.peers import Tokens
-from augury.tools.bench.rounds import Key, Record, Total
+from augury.tools.bench.rounds import Key, Measurements, Total
 
 BASELINE = "transformers"
 
@@ -28,7 +28,7 @@ class Spread:
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class ContenderFigures:
     """One contender on one prompt set at one batch size."""
 
     prompts: str
@@ -44,7 +44,7 @@ class Line:
 
 
 @dataclass(frozen=True, slots=True)
-class Agreement:
+class AnswerMatch:
     """How many answers of one contender are, token by token, those of another."""
 
     prompts: str
@@ -68,7 +68,7 @@ def ratio(ours: list[Total], theirs: list[Total] | None) -> Spread | None:
     return Spread.of([a.speed / b.speed for a, b in zip(ours, theirs, strict=False)])
 
 
-def lines_of(record: Record, contenders: list[Contender]) -> list[Line]:
+def lines_of(record: Measurements, contenders: list[Contender]) -> list[ContenderFigures]:
     """The table, set by set and batch by batch, contenders in their order."""
     lines = []
     for prompts, batch in dict.fromkeys((key.prompts, key.batch) for key in record.totals):
@@ -79,9 +79,11 @@ def lines_of(record: Record, contenders: list[Contender]) -> list[Line]:
     return lines
 
 
-def _line(record: Record, contender: Contender, prompts: str, batch: int, totals: list[Total]) -> Line:
+def _line(
+    record: Measurements, contender: Contender, prompts: str, batch: int, totals: list[Total]
+) -> ContenderFigures:
     drafts, drafted, accepted = (sum(getattr(t, name) for t in totals) for name in ("drafts", "drafted", "accepted"))
-    return Line(
+    return ContenderFigures(
         prompts,
         batch,
         contender.name,
@@ -95,14 +97,14 @@ def _line(record: Record, contender: Contender, prompts: str, batch: int, totals
     )
 
 
-def disturbance(record: Record, processors: int) -> float:
+def disturbance(record: Measurements, processors: int) -> float:
     """The share of the machine that processes outside the bench took while it measured."""
     totals = [total for every in record.totals.values() for total in every]
     seconds = sum(total.seconds for total in totals)
     return sum(total.foreign for total in totals) / (seconds * processors) if seconds else 0.0
 
 
-def agreements_of(record: Record, contenders: list[Contender]) -> list[Agreement]:
+def agreements_of(record: Measurements, contenders: list[Contender]) -> list[AnswerMatch]:
     """Ours against transformers, and every contender against its library's plain one."""
     found = []
     for key, answers in record.answers.items():
@@ -117,11 +119,11 @@ def agreements_of(record: Record, contenders: list[Contender]) -> list[Agreement
     return found
 
 
-def agreement(key: Key, other: str, ours: dict[int, Tokens], theirs: dict[int, Tokens]) -> Agreement:
+def agreement(key: Key, other: str, ours: dict[int, Tokens], theirs: dict[int, Tokens]) -> AnswerMatch:
     """Compare the answers that both have."""
     pairs = [(ours[i], theirs[i]) for i in ours if i in theirs]
     partings = [at for pair in pairs if (at := parting(*pair)) is not None]
-    return Agreement(*key, other, len(pairs) - len(partings), len(pairs), min(partings, default=None))
+    return AnswerMatch(*key, other, len(pairs) - len(partings), len(pairs), min(partings, default=None))
 
 
 def parting(a: Tokens, b: Tokens) -> int | None:

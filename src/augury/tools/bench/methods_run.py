@@ -13,11 +13,11 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
-from augury.tools.bench.clock import Clock, Steps
+from augury.tools.bench.clock import PartClock, Steps
 from augury.tools.bench.contenders import TOGETHER, Contender
 from augury.tools.bench.methods_lines import PLAIN, MethodLine
 from augury.tools.bench.peers import Ran, Tokens
-from augury.tools.bench.rounds import Key, Record
+from augury.tools.bench.rounds import Key, Measurements
 from augury.tools.bench.worker import PeerError, machine_seconds
 
 TARGET, DRAFTER, REST = "target", "drafter", "rest"  # of a step's time
@@ -46,20 +46,20 @@ class MethodRan(Ran):
 
 
 @dataclass(slots=True)
-class MethodRecord(Record):
+class MethodRecord(Measurements):
     """Totals by round, and the sum of everything else."""
 
     sums: dict[Key, MethodRan] = field(default_factory=dict)
 
     def add(self, key: Key, round_number: int, group: list[int], ran: Ran) -> None:
         """Count a run."""
-        Record.add(self, key, round_number, group, ran)
+        Measurements.add(self, key, round_number, group, ran)
         assert isinstance(ran, MethodRan)
         self.sums.setdefault(key, MethodRan(0.0, [])).add(ran)
 
 
 class MethodWorker:
-    """One line's engine; has a Worker's face."""
+    """One line's engine; used like a ContenderProcess."""
 
     def __init__(self, line: MethodLine, directory: Path, engine: dict[str, Any]) -> None:
         from augury.engine.llm import LLM
@@ -106,7 +106,7 @@ class MethodWorker:
 
 def clocked(engine: Any) -> Steps:
     """Put clocks around an engine's step, its target's pass and its drafter, for as long as it lives."""
-    clock = Clock()
+    clock = PartClock()
     steps, timed = Steps(clock), clock.timed
     scheduler: Any = engine.scheduler
     wrapped: list[tuple[Any, str, Callable[..., Any]]] = [

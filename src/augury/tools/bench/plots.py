@@ -10,7 +10,7 @@ from augury.tools.advise.curve import CostCurve
 from augury.tools.shared.plots import INK, figure, save, tidy
 
 if TYPE_CHECKING:
-    from augury.tools.bench.figures import Line
+    from augury.tools.bench.figures import ContenderFigures
 
 OURS, OURS_DRAFTING, THEIRS, THEIRS_DRAFTING = "#1b6ca8", "#4fa3d9", "#8a8f98", "#c0c4ca"
 PARTS = {"target": "#1b6ca8", "drafter": "#e0803a", "rest": "#c0c4ca"}
@@ -21,7 +21,7 @@ def _save(made: Any, path: Path, conditions: str, title: str = "") -> None:
     print(f"wrote {path}", file=sys.stderr)
 
 
-def plot_bench(lines: list[Line], conditions: str, path: Path) -> None:
+def plot_bench(lines: list[ContenderFigures], conditions: str, path: Path) -> None:
     """Draw the figures into a PNG."""
     panels = list(dict.fromkeys((line.prompts, line.batch) for line in lines))
     columns = min(2, len(panels))
@@ -35,7 +35,7 @@ def plot_bench(lines: list[Line], conditions: str, path: Path) -> None:
     _save(made, path, conditions, "New tokens a second: median, min to max (times transformers, plain)")
 
 
-def _bench_panel(axis: Any, lines: list[Line]) -> None:
+def _bench_panel(axis: Any, lines: list[ContenderFigures]) -> None:
     lines = list(reversed(lines))  # the first line of the table at the top
     speeds = [line.speed.median for line in lines]
     spread = [
@@ -60,7 +60,7 @@ def _bench_panel(axis: Any, lines: list[Line]) -> None:
     tidy(axis, f"{lines[0].prompts}: {how}")
 
 
-def _color(line: Line) -> str:
+def _color(line: ContenderFigures) -> str:
     drafting = line.acceptance_rate is not None
     if line.contender.startswith("augury"):
         return OURS_DRAFTING if drafting else OURS

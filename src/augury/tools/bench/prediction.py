@@ -15,7 +15,7 @@ from augury.engine.llm import LLM
 from augury.tools.shared.prompts import SETS
 
 
-class Edits:
+class EditsRun:
     """Edits of the built-in set, one request at a time, greedy."""
 
     def __init__(self, llm: LLM, count: int, tokens: int) -> None:
@@ -41,7 +41,7 @@ class Edits:
 
 def main(rounds: int = 3, tokens: int = 96, edits: int = 4) -> None:
     """Race the three ways, and print what each took."""
-    race = Edits(LLM("default", max_model_len=1024), edits, tokens)
+    race = EditsRun(LLM("default", max_model_len=1024), edits, tokens)
     _, _, want = race.run("plain")  # and the prompts are in the prefix cache
     runs: dict[str, list[tuple[float, int]]] = {way: [] for way in race.ways}
     guessed: dict[str, tuple[int, int]] = {}

@@ -70,7 +70,7 @@ def _form_of(weight: Any) -> str | None:
     from torch import Tensor
 
     from augury.kernels.tiles import Tiled
-    from augury.model.packed import Packed
+    from augury.kernels.unpack import Packed
 
     if isinstance(weight, Tiled):
         digits = "3 bytes" if len(weight.digits) == 3 else "1 byte"

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from augury.tools.bench.contenders import PADDED
 from augury.tools.bench.peers import Ran, Tokens
-from augury.tools.bench.worker import PeerError, Worker
+from augury.tools.bench.worker import ContenderProcess, PeerError
 from augury.tools.shared.pulse import time_text
 
 WARM_UP_TOKENS = 24
@@ -49,7 +49,7 @@ class Total:
 
 
 @dataclass(slots=True)
-class Record:
+class Measurements:
     """Everything measured: totals by round, and the tokens of the first round by prompt number."""
 
     totals: dict[Key, list[Total]] = field(default_factory=dict)
@@ -75,7 +75,7 @@ class Record:
 class Call(NamedTuple):
     """One call to one contender."""
 
-    worker: Worker
+    worker: ContenderProcess
     group: list[int]  # prompt numbers
     batches: list[int]  # the batch sizes it counts for
 
@@ -87,11 +87,12 @@ def groups_of(count: int, batch: int) -> list[list[int]]:
     return [list(range(start, start + batch)) for start in range(0, count - batch + 1, batch)]
 
 
-def jobs_of(workers: list[Worker], count: int, batches: list[int], turn: int) -> list[Call]:
+def jobs_of(workers: list[ContenderProcess], count: int, batches: list[int], turn: int) -> list[Call]:
     """One round over `count` prompts.
 
     A contender that takes prompts one after another does the same at any batch size, so its run of a prompt counts for
-    all of them. The order of the contenders turns from prompt to prompt: nobody always follows the same neighbour.
+    all of them. The order of the contenders turns from prompt to prompt: no contender always follows the same
+    neighbour.
     """
     jobs = []
     for i in range(count):
@@ -108,7 +109,7 @@ def jobs_of(workers: list[Worker], count: int, batches: list[int], turn: int) ->
     return jobs
 
 
-def _turned(workers: list[Worker], turn: int) -> list[Worker]:
+def _turned(workers: list[ContenderProcess], turn: int) -> list[ContenderProcess]:
     at = turn % max(1, len(workers))
     return workers[at:] + workers[:at]
 
@@ -117,12 +118,12 @@ def _turned(workers: list[Worker], turn: int) -> list[Worker]:
 class Bench:
     """A bench in progress."""
 
-    workers: list[Worker]
+    workers: list[ContenderProcess]
     prompts: dict[str, list[Tokens]]  # token ids by set
     batches: list[int]
     max_tokens: int
     tick: Callable[[str], None]  # told what is about to run
-    record: Record = field(default_factory=Record)
+    record: Measurements = field(default_factory=Measurements)
     forecast: Callable[[str], None] = lambda _: None  # told how long all of it will take, once that can be said
     _pace: dict[tuple[str, int], float] = field(default_factory=dict)  # seconds a token, by contender and batch
 
@@ -131,7 +132,7 @@ class Bench:
         each = sum(len(jobs_of(self.workers, len(prompts), self.batches, 0)) for prompts in self.prompts.values())
         return rounds * each + len(self.workers)
 
-    def run(self, rounds: int) -> Record:
+    def run(self, rounds: int) -> Measurements:
         """Warm everyone up, then measure."""
         for worker in self.workers:
             self.tick(f"warming up {worker.contender.name}")
@@ -144,7 +145,7 @@ class Bench:
                     self._measure(job, name, number)
         return self.record
 
-    def _warm_up(self, worker: Worker) -> None:
+    def _warm_up(self, worker: ContenderProcess) -> None:
         """A few tokens of each set, alone and in each batch: kernels are made for the shapes they meet."""
         for prompts in self.prompts.values():
             sizes = {1} if worker.contender.in_turn else {1, *self.batches}
@@ -168,7 +169,7 @@ class Bench:
             for batch in job.batches:
                 self.record.add(Key(name, batch, job.worker.contender.name), number, job.group, ran)
 
-    def _try(self, worker: Worker, prompts: list[Tokens], max_tokens: int) -> Ran | None:
+    def _try(self, worker: ContenderProcess, prompts: list[Tokens], max_tokens: int) -> Ran | None:
         """A contender that breaks down is reported and left out; the others go on."""
         name = worker.contender.name
         if name in self.record.broken:

@@ -1,4 +1,4 @@
-"""A drafter that drafts as many tokens as it is told and means none of them: for timing steps of a known size."""
+"""A drafter that drafts as many tokens as it is set to and means none of them: for timing steps of a known size."""
 
 from __future__ import annotations
 

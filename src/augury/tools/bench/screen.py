@@ -11,7 +11,7 @@ from rich.table import Table
 
 from augury.observe.machine import versions_of
 from augury.tools.bench.contenders import label_of
-from augury.tools.bench.figures import Agreement, Line, Spread
+from augury.tools.bench.figures import AnswerMatch, ContenderFigures, Spread
 
 PACKAGES = {
     "torch": "torch",
@@ -54,7 +54,7 @@ def conditions_line(conditions: dict[str, Any]) -> str:
     )
 
 
-def table_of(lines: list[Line]) -> Table:
+def table_of(lines: list[ContenderFigures]) -> Table:
     """One prompt set at one batch size; narrow enough for eighty columns."""
     first = lines[0]
     table = Table(title=f"{first.prompts}: {_how(first.batch)}", title_justify="left", title_style="bold", box=SIMPLE)
@@ -72,7 +72,7 @@ def _how(batch: int) -> str:
     return f"{batch} prompts; Augury runs them at once, the others one after another, -batch as one padded batch"
 
 
-def _cells(line: Line) -> list[str]:
+def _cells(line: ContenderFigures) -> list[str]:
     def times(value: Spread | None) -> str:
         return f"{value.median:.2f}" if value else ""
 
@@ -88,7 +88,7 @@ def _cells(line: Line) -> list[str]:
     ]
 
 
-def agreement_lines(agreements: list[Agreement]) -> list[tuple[str, bool]]:
+def agreement_lines(agreements: list[AnswerMatch]) -> list[tuple[str, bool]]:
     """Who gives whose tokens, a line a pair, and a line more for each place where not all answers agree."""
     lines = []
     for contender, other in dict.fromkeys((found.contender, found.other) for found in agreements):
@@ -102,7 +102,9 @@ def agreement_lines(agreements: list[Agreement]) -> list[tuple[str, bool]]:
     return lines
 
 
-def show(console: Console, report: dict[str, Any], lines: list[Line], agreements: list[Agreement]) -> None:
+def show(
+    console: Console, report: dict[str, Any], lines: list[ContenderFigures], agreements: list[AnswerMatch]
+) -> None:
     """Print tables, agreement, what was left out, and the conditions."""
     for panel in dict.fromkeys((line.prompts, line.batch) for line in lines):
         console.print(table_of([line for line in lines if (line.prompts, line.batch) == panel]))
@@ -123,8 +125,8 @@ def show(console: Console, report: dict[str, Any], lines: list[Line], agreements
 
 def as_report(
     conditions: dict[str, Any],
-    lines: list[Line],
-    agreements: list[Agreement],
+    lines: list[ContenderFigures],
+    agreements: list[AnswerMatch],
     left_out: dict[str, str],
     broken: dict[str, str],
 ) -> dict[str, Any]:

@@ -28,7 +28,7 @@ class PeerError(RuntimeError):
     """A contender could not be built or broke down."""
 
 
-class Worker:
+class ContenderProcess:
     """The near end of a contender's process."""
 
     def __init__(self, setup: Setup) -> None:

@@ -14,17 +14,21 @@ from augury.tools.shared.options import Json
 if TYPE_CHECKING:
     from augury.tools.capacity.model import Load
     from augury.tools.capacity.pace import Pace
-    from augury.tools.capacity.plan import Plan
-    from augury.tools.capacity.sessions import Session
+    from augury.tools.capacity.plan import CapacityPlan
+    from augury.tools.capacity.sessions import SessionShape
 
 
 def capacity(
     traces: Annotated[list[Path], typer.Argument(metavar="TRACE...", help="Recorded conversations, as for `replay`.")],
     target: Annotated[str, typer.Option(help="A directory, a config.json, 'default', or a name such as llama-3.1-8b.")],
-    rate: Annotated[float, typer.Option(min=0.001, help="Requests a second, all together.")],
-    ttft: Annotated[float, typer.Option(min=0.001, help="Seconds to the first token, at most.")] = 1.0,
-    tpot: Annotated[float, typer.Option(min=0.01, help="Milliseconds a token after it, at most.")] = 50.0,
-    percentile: Annotated[float, typer.Option(min=1, max=99.9, help="Of requests that must be so fast.")] = 95.0,
+    rate: Annotated[float, typer.Option(min=0.001, help="Requests per second in total.")],
+    ttft: Annotated[float, typer.Option(min=0.001, help="Target time to first token, in seconds.")] = 1.0,
+    tpot: Annotated[
+        float, typer.Option(min=0.01, help="Target time per output token after it, in milliseconds.")
+    ] = 50.0,
+    percentile: Annotated[
+        float, typer.Option(min=1, max=99.9, help="Percentage of requests that must meet both targets.")
+    ] = 95.0,
     gpu: Annotated[str | None, typer.Option(help="Costs by a roofline of this GPU, such as H200.")] = None,
     tp: Annotated[int, typer.Option("--tp", min=1, help="GPUs a replica is split over.")] = 1,
     cost_curve: Annotated[Path | None, typer.Option(help="Costs as `augury bench --cost-curve` measured them.")] = None,
@@ -32,14 +36,14 @@ def capacity(
         Path | None, typer.Option(help="Speculate as this speculation_profile.json says; without it, not at all.")
     ] = None,
     think: Annotated[float, typer.Option(min=0, help="Seconds from an answer to the session's next turn.")] = 5.0,
-    max_num_seqs: Annotated[int, typer.Option(min=1, max=1024, help="Requests at a time on a replica.")] = 256,
-    max_replicas: Annotated[int, typer.Option(min=1, max=1000, help="Look no further.")] = 1000,
+    max_num_seqs: Annotated[int, typer.Option(min=1, max=1024, help="Concurrent requests on a replica.")] = 256,
+    max_replicas: Annotated[int, typer.Option(min=1, max=1000, help="Largest number of replicas to try.")] = 1000,
     tokenizer: Annotated[str, typer.Option(help="'default', a directory, a hub id, bytes, words.")] = "default",
-    limit: Annotated[int | None, typer.Option(min=1, help="Stop after so many conversations.")] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="Stop after this many conversations.")] = None,
     as_json: Json = False,
     plot: Annotated[Path | None, typer.Option(help="Write a picture (PNG) here.")] = None,
 ) -> None:
-    """Say how many replicas and GPUs a trace needs for a target latency. Exit code: 1 if no number is enough."""
+    """Predict how many replicas and GPUs a trace needs for a target latency. Exit code: 1 if no number is enough."""
     from augury.tools.advise.command import cost_of, target_of
     from augury.tools.capacity.model import Load
     from augury.tools.capacity.pace import pace_of
@@ -70,7 +74,7 @@ def capacity(
         raise typer.Exit(1)
 
 
-def _searched(sessions: list[Session], pace: Pace, load: Load, most: int, quiet: bool) -> Plan:
+def _searched(sessions: list[SessionShape], pace: Pace, load: Load, most: int, quiet: bool) -> CapacityPlan:
     """The search, with a line that says what is being simulated."""
     from augury.tools.capacity.plan import plan
     from augury.tools.shared.pulse import pulse
@@ -86,14 +90,14 @@ def _searched(sessions: list[Session], pace: Pace, load: Load, most: int, quiet:
         return plan(sessions, pace, load, most, heard)
 
 
-def _draw(found: Plan, said: str, path: Path) -> None:
+def _draw(found: CapacityPlan, said: str, path: Path) -> None:
     from augury.tools.capacity.picture import draw
 
     draw(found, said, path)
     print(f"wrote {path}", file=sys.stderr)
 
 
-def _sessions(traces: list[Path], tokenizer: str, limit: int | None) -> list[Session]:
+def _sessions(traces: list[Path], tokenizer: str, limit: int | None) -> list[SessionShape]:
     from augury.tools.capacity.sessions import sessions_of
     from augury.tools.replay.screen import progress, warn
     from augury.tools.replay.tokens import encoder, scripts
@@ -108,7 +112,7 @@ def _sessions(traces: list[Path], tokenizer: str, limit: int | None) -> list[Ses
     return found
 
 
-def _conditions(traces: list[Path], sessions: list[Session], costs: str, think: float, drafts: str | None) -> str:
+def _conditions(traces: list[Path], sessions: list[SessionShape], costs: str, think: float, drafts: str | None) -> str:
     turns = [turn for session in sessions for turn in session.turns]
     prompt, answer = (sum(turn[part] for turn in turns) / len(turns) for part in (0, 1))
     shared = sum(session.head for session in sessions) / len(sessions)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from statistics import NormalDist
 
 from augury.tools.capacity.pace import Pace
-from augury.tools.capacity.sessions import Session
+from augury.tools.capacity.sessions import SessionShape
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +22,7 @@ class Load:
 
 
 @dataclass(frozen=True, slots=True)
-class Expected:
+class ModelledFigures:
     """What the formulas say of one number of replicas."""
 
     ttft: float
@@ -35,11 +35,11 @@ class Expected:
         return self.ttft <= load.ttft and self.tpot <= load.tpot
 
 
-NEVER = Expected(math.inf, math.inf, math.inf, 1.0)
+NEVER = ModelledFigures(math.inf, math.inf, math.inf, 1.0)
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class TraceMeans:
     """The means of a trace on a replica: seconds of reading, its square, and steps of decoding, of one request."""
 
     read: float
@@ -48,15 +48,15 @@ class Work:
     steps: float
 
 
-def work_of(sessions: list[Session], pace: Pace, percentile: float) -> Work:
+def work_of(sessions: list[SessionShape], pace: Pace, percentile: float) -> TraceMeans:
     """A trace's work where sessions find what they had; a replica that has never seen a beginning reads it once."""
     reads = sorted(session.unread(n) * pace.read for session in sessions for n in range(len(session.turns)))
     steps = [(turn.answer - 1) / pace.tokens_per_step for session in sessions for turn in session.turns]
     high = reads[min(len(reads) - 1, int(percentile * len(reads)))]
-    return Work(sum(reads) / len(reads), sum(r * r for r in reads) / len(reads), high, sum(steps) / len(steps))
+    return TraceMeans(sum(reads) / len(reads), sum(r * r for r in reads) / len(reads), high, sum(steps) / len(steps))
 
 
-def expected(work: Work, pace: Pace, load: Load, replicas: int) -> Expected:
+def expected(work: TraceMeans, pace: Pace, load: Load, replicas: int) -> ModelledFigures:
     """The figures of so many replicas under an even load.
 
     Reading goes before decoding and queues as M/G/1; what time it leaves is for steps, which `b` requests share, where
@@ -78,12 +78,12 @@ def expected(work: Work, pace: Pace, load: Load, replicas: int) -> Expected:
     # An M/G/1 queue is empty with 1 - rho; else its wait falls off as an exponential with the same mean.
     tail = wait / reading * math.log(max(1.0, reading / (1 - load.percentile))) if reading else 0.0
     ttft = tail + work.read_high + _step(pace, max(running, 1.0)) / 2 + _step(pace, max(running, 1.0))
-    return Expected(
+    return ModelledFigures(
         ttft, tpot, running, reading + each * work.steps * _step(pace, max(running, 1.0)) / max(running, 1.0)
     )
 
 
-def needed(work: Work, pace: Pace, load: Load, most: int) -> int | None:
+def needed(work: TraceMeans, pace: Pace, load: Load, most: int) -> int | None:
     """The fewest replicas whose figures are good enough; None where no number up to `most` is."""
     if not expected(work, pace, load, most).meets(load):
         return None
@@ -97,7 +97,7 @@ def needed(work: Work, pace: Pace, load: Load, most: int) -> int | None:
     return high
 
 
-def _running(work: Work, pace: Pace, each: float, free: float) -> float | None:
+def _running(work: TraceMeans, pace: Pace, each: float, free: float) -> float | None:
     """Requests at a time: by Little's law, arrivals times the steps of each times what a step takes among so many."""
     running = 0.0
     for _ in range(200):

@@ -10,7 +10,7 @@ from augury.config.errors import ConfigError
 from augury.tools.advise.cost import Cost
 from augury.tools.advise.drafters import drafting_for
 from augury.tools.advise.shape import ModelShape
-from augury.tools.capacity.sessions import Session
+from augury.tools.capacity.sessions import SessionShape
 
 ROOM = 1 << 20  # tokens of a cache whose memory is not known
 
@@ -31,7 +31,7 @@ class Pace:
 
 
 def pace_of(
-    cost: Cost, shape: ModelShape | None, sessions: list[Session], most: int, profile: Mapping[str, Any] | None
+    cost: Cost, shape: ModelShape | None, sessions: list[SessionShape], most: int, profile: Mapping[str, Any] | None
 ) -> Pace:
     """The pace of a target by its costs; with a profile, of its drafter too."""
     turns = [turn for session in sessions for turn in session.turns]

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from augury.tools.capacity.plan import Plan
+from augury.tools.capacity.plan import CapacityPlan
 from augury.tools.shared.plots import COLORS, INK, figure, save, tidy
 
 
-def draw(plan: Plan, conditions: str, path: Path) -> None:
+def draw(plan: CapacityPlan, conditions: str, path: Path) -> None:
     """Draw it into a PNG."""
     made, ((left, right),) = figure(10.4, 4.2, columns=2)
     counts = [outcome.replicas for outcome in plan.tried]

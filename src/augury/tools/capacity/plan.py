@@ -6,10 +6,10 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from augury.tools.capacity.model import Expected, Load, expected, needed, work_of
+from augury.tools.capacity.model import Load, ModelledFigures, expected, needed, work_of
 from augury.tools.capacity.pace import Pace
-from augury.tools.capacity.sessions import Session
-from augury.tools.capacity.simulate import Outcome, Simulation
+from augury.tools.capacity.sessions import SessionShape
+from augury.tools.capacity.simulate import Simulation, SimulationResult
 
 MOST = 1000  # replicas
 PART = 48  # replicas of a fleet in small: larger ones are looked for in proportion, then simulated whole
@@ -19,16 +19,16 @@ Say = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class CapacityPlan:
     """What came of it."""
 
     load: Load
     pace: Pace
     by_model: int | None  # replicas by the closed form
-    expected: Expected  # its figures for the number that simulations found
-    tried: list[Outcome]  # by number of replicas; of a fleet larger than PART, only whole ones
-    best: Outcome | None
-    spread: Outcome | None  # as many replicas, each request where the fewest are
+    expected: ModelledFigures  # its figures for the number that simulations found
+    tried: list[SimulationResult]  # by number of replicas; of a fleet larger than PART, only whole ones
+    best: SimulationResult | None
+    spread: SimulationResult | None  # as many replicas, each request where the fewest are
 
     @property
     def replicas(self) -> int | None:
@@ -39,12 +39,12 @@ class Plan:
 class Planner:
     """Simulations of one load, each run once."""
 
-    def __init__(self, sessions: list[Session], pace: Pace, load: Load, say: Say) -> None:
+    def __init__(self, sessions: list[SessionShape], pace: Pace, load: Load, say: Say) -> None:
         self.sessions, self.pace, self.load, self.say = sessions, pace, load, say
         self.work = work_of(sessions, pace, load.percentile)
-        self.found: dict[int, Outcome] = {}
+        self.found: dict[int, SimulationResult] = {}
 
-    def simulated(self, replicas: int, part: float = 1.0, sticky: bool = True) -> Outcome:
+    def simulated(self, replicas: int, part: float = 1.0, sticky: bool = True) -> SimulationResult:
         """A fleet, or a part of it with its part of the load."""
         load = replace(self.load, rate=self.load.rate * part)
         running = expected(self.work, self.pace, load, replicas).running
@@ -69,7 +69,7 @@ class Planner:
         return min(most, math.ceil((small or PART) / part))
 
 
-def plan(sessions: list[Session], pace: Pace, load: Load, most: int = MOST, say: Say = print) -> Plan:
+def plan(sessions: list[SessionShape], pace: Pace, load: Load, most: int = MOST, say: Say = print) -> CapacityPlan:
     """Search for the number; `say` hears of every simulation before it is run."""
     planner = Planner(sessions, pace, load, say)
     guess = needed(planner.work, pace, load, most)
@@ -79,7 +79,7 @@ def plan(sessions: list[Session], pace: Pace, load: Load, most: int = MOST, say:
     best = found[fewest] if fewest else None
     shown = expected(planner.work, pace, load, fewest or most)
     spread = planner.simulated(fewest, sticky=False) if fewest else None
-    return Plan(load, pace, guess, shown, [found[n] for n in sorted(found)], best, spread)
+    return CapacityPlan(load, pace, guess, shown, [found[n] for n in sorted(found)], best, spread)
 
 
 def search(start: int, most: int, good: Callable[[int], bool], stride: float = STRIDE) -> int | None:

@@ -7,14 +7,14 @@ from collections import OrderedDict, deque
 from dataclasses import dataclass
 
 from augury.tools.capacity.pace import Pace
-from augury.tools.capacity.sessions import BLOCK, Session
+from augury.tools.capacity.sessions import BLOCK, SessionShape
 
 
 @dataclass(slots=True)
-class Asked:
+class RequestUnderWay:
     """A request on its way."""
 
-    session: Session
+    session: SessionShape
     instance: int  # which of the sessions made from it
     number: int  # of the turn
     arrived: float
@@ -26,10 +26,10 @@ class Asked:
 
 
 @dataclass(slots=True)
-class Reading:
+class PrefillJob:
     """A prompt, and the seconds that are left of reading it."""
 
-    asked: Asked
+    asked: RequestUnderWay
     left: float
 
 
@@ -40,7 +40,7 @@ class Cache:
         self._room, self._used = room, 0
         self._held: OrderedDict[bytes | int, int] = OrderedDict()
 
-    def find(self, asked: Asked) -> int:
+    def find(self, asked: RequestUnderWay) -> int:
         """Tokens of a prompt that are there, in whole blocks."""
         session, head = asked.session, 0
         if session.head and session.beginning in self._held:
@@ -49,7 +49,7 @@ class Cache:
         own = self._held.get(asked.instance, 0) if head or not session.head else 0
         return min(head + own, asked.prompt - 1) // BLOCK * BLOCK
 
-    def keep(self, asked: Asked, tokens: int) -> None:
+    def keep(self, asked: RequestUnderWay, tokens: int) -> None:
         """Take in a session's text of so many tokens."""
         session = asked.session
         if session.head:
@@ -71,12 +71,12 @@ class ReplicaModel:
         self.now, self.read_seconds = 0.0, 0.0
         self.version = 0  # of its next event: an older one in the queue is void
         self._steps = 0.0  # done so far
-        self._running: list[tuple[float, int, Asked]] = []  # by the step at which each ends
-        self._reading: deque[Reading] = deque()
-        self._waiting: deque[Asked] = deque()
+        self._running: list[tuple[float, int, RequestUnderWay]] = []  # by the step at which each ends
+        self._reading: deque[PrefillJob] = deque()
+        self._waiting: deque[RequestUnderWay] = deque()
         self._serial = 0
 
-    def take(self, asked: Asked, now: float) -> None:
+    def take(self, asked: RequestUnderWay, now: float) -> None:
         """A request arrives."""
         self.now = now
         if len(self._running) + len(self._reading) < self.pace.slots:
@@ -84,20 +84,20 @@ class ReplicaModel:
         else:
             self._waiting.append(asked)
 
-    def _begin(self, asked: Asked) -> None:
+    def _begin(self, asked: RequestUnderWay) -> None:
         asked.found = self.cache.find(asked)
         self.cache.keep(asked, asked.prompt)
-        self._reading.append(Reading(asked, (asked.prompt - asked.found) * self.pace.read))
+        self._reading.append(PrefillJob(asked, (asked.prompt - asked.found) * self.pace.read))
 
     def next(self) -> float | None:
-        """When something happens next, if nobody comes."""
+        """When something happens next, if no request arrives."""
         if self._reading:
             return self.now + self._reading[0].left
         if self._running:
             return self.now + (self._running[0][0] - self._steps) * self.pace.step[len(self._running)]
         return None
 
-    def advance(self, to: float) -> list[Asked]:
+    def advance(self, to: float) -> list[RequestUnderWay]:
         """Go on to a time not past the next event; returns what ends then."""
         spent, ended = to - self.now, []
         if self._reading:
@@ -113,7 +113,7 @@ class ReplicaModel:
         self.now = to
         return ended
 
-    def _read(self, asked: Asked, now: float) -> None:
+    def _read(self, asked: RequestUnderWay, now: float) -> None:
         """A prompt is read; its first token comes with the next step, and the present one has half of its way to go."""
         rest = (asked.session.turns[asked.number].answer - 1) / self.pace.tokens_per_step
         self._serial += 1
@@ -121,7 +121,7 @@ class ReplicaModel:
         requests = len(self._running)
         asked.first = now + self.pace.step[requests] * (1.5 if requests > 1 else 1.0)
 
-    def _end(self, asked: Asked, now: float) -> Asked:
+    def _end(self, asked: RequestUnderWay, now: float) -> RequestUnderWay:
         asked.ended = max(now, asked.first)
         self.cache.keep(asked, sum(asked.session.turns[asked.number]))
         if self._waiting:

@@ -8,8 +8,8 @@ from rich.box import SIMPLE
 from rich.console import Console
 from rich.table import Table
 
-from augury.tools.capacity.plan import Plan
-from augury.tools.capacity.simulate import Outcome
+from augury.tools.capacity.plan import CapacityPlan
+from augury.tools.capacity.simulate import SimulationResult
 
 MEANING = (
     "TTFT: seconds to the first token, the wait included. TPOT: milliseconds a token after it. hits: prompt tokens "
@@ -19,11 +19,11 @@ MEANING = (
 RULE = (
     "Sessions of the trace arrive as a Poisson process, a copy of one each, and share only what the trace's sessions "
     "share; the simulation routes them with the router of `augury serve --replicas`. Steps cost what the cost model "
-    "says at the trace's mean context; prompts are read one after another, before decoding goes on."
+    "says at the trace's mean context; prompts are read one after another, before decoding continues."
 )
 
 
-def show(console: Console, plan: Plan, gpus_each: int, conditions: str) -> None:
+def show(console: Console, plan: CapacityPlan, gpus_each: int, conditions: str) -> None:
     """Print everything."""
     load, asked = plan.load, f"p{100 * plan.load.percentile:g}"
     target = f"TTFT {load.ttft:g} s and TPOT {1e3 * load.tpot:g} ms at {asked}, {load.rate:g} requests a second"
@@ -46,7 +46,7 @@ def show(console: Console, plan: Plan, gpus_each: int, conditions: str) -> None:
         console.print(text, style="dim", soft_wrap=True)
 
 
-def _table(plan: Plan, asked: str) -> Table:
+def _table(plan: CapacityPlan, asked: str) -> Table:
     table = Table(box=SIMPLE, pad_edge=False, padding=(0, 1, 0, 0))
     table.add_column("replicas", justify="right", no_wrap=True)
     for name in (f"TTFT\n{asked}", "\np50", f"TPOT\n{asked}", "\np50", "hits", "held", "reading", "running"):
@@ -59,13 +59,13 @@ def _table(plan: Plan, asked: str) -> Table:
     return table
 
 
-def _cells(outcome: Outcome) -> list[str]:
+def _cells(outcome: SimulationResult) -> list[str]:
     times = [f"{outcome.asked_ttft:.3f}", f"{outcome.ttft[50]:.3f}"]
     times += [f"{1e3 * outcome.asked_tpot:.1f}", f"{1e3 * outcome.tpot[50]:.1f}"]
     return [*times, f"{outcome.hits:.1%}", f"{outcome.held:.1%}", f"{outcome.reading:.0%}", f"{outcome.running:.1f}"]
 
 
-def as_record(plan: Plan, gpus_each: int, conditions: str) -> dict[str, Any]:
+def as_record(plan: CapacityPlan, gpus_each: int, conditions: str) -> dict[str, Any]:
     """The plan as JSON has it."""
     load = plan.load
     return {
@@ -83,7 +83,7 @@ def as_record(plan: Plan, gpus_each: int, conditions: str) -> dict[str, Any]:
     }
 
 
-def _record(outcome: Outcome) -> dict[str, Any]:
+def _record(outcome: SimulationResult) -> dict[str, Any]:
     return {
         "replicas": outcome.replicas,
         "requests": outcome.requests,

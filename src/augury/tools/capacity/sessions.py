@@ -23,7 +23,7 @@ class Turn(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Session:
+class SessionShape:
     """A conversation without its words."""
 
     turns: tuple[Turn, ...]
@@ -37,8 +37,8 @@ class Session:
         return prompt - min(kept, prompt - 1) // BLOCK * BLOCK
 
 
-def sessions_of(scripts: Iterable[Script]) -> list[Session]:
-    """The sessions of a trace; a record that a later one goes on from is a part of that."""
+def sessions_of(scripts: Iterable[Script]) -> list[SessionShape]:
+    """The sessions of a trace; a record that a later one continues from is a part of that."""
     read = [script for script in scripts if script.spans]
     ends = [_digests(script.text, [stop for _, stop in script.spans]) for script in read]
     inner = {(script.tenant, digest) for script, mine in zip(read, ends, strict=True) for digest in mine[:-1]}
@@ -48,10 +48,10 @@ def sessions_of(scripts: Iterable[Script]) -> list[Session]:
     return [_session(script, mine, seen) for script, mine in zip(whole, begins, strict=True)]
 
 
-def _session(script: Script, blocks: list[bytes], seen: Counter[tuple[str, bytes]]) -> Session:
+def _session(script: Script, blocks: list[bytes], seen: Counter[tuple[str, bytes]]) -> SessionShape:
     shared = next((n for n, block in enumerate(blocks) if seen[script.tenant, block] < 2), len(blocks))
     turns = tuple(Turn(start, stop - start) for start, stop in script.spans)
-    return Session(turns, shared * BLOCK, blocks[shared - 1] if shared else b"")
+    return SessionShape(turns, shared * BLOCK, blocks[shared - 1] if shared else b"")
 
 
 def _beginning(script: Script) -> list[bytes]:

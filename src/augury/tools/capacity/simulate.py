@@ -13,8 +13,8 @@ from augury.scale.prefix import MOST, Prefix
 from augury.scale.router import Router
 from augury.tools.capacity.model import Load
 from augury.tools.capacity.pace import Pace
-from augury.tools.capacity.replica_model import Asked, ReplicaModel
-from augury.tools.capacity.sessions import Session
+from augury.tools.capacity.replica_model import ReplicaModel, RequestUnderWay
+from augury.tools.capacity.sessions import SessionShape
 
 ROUTED = 64  # tokens of a block as the router hashes them: 256 bytes of text
 SEED = 20
@@ -24,7 +24,7 @@ PERCENTILES = (50, 90, 95, 99)
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class SimulationResult:
     """What a simulation measured, after the fleet had settled."""
 
     replicas: int
@@ -49,7 +49,7 @@ class Outcome:
 class Simulation:
     """One run."""
 
-    sessions: list[Session]
+    sessions: list[SessionShape]
     pace: Pace
     load: Load
     replicas: int
@@ -61,15 +61,15 @@ class Simulation:
         self._models = {name: ReplicaModel(self.pace) for name in names}
         self._loads = dict.fromkeys(names, 0)
         self._chance = random.Random(SEED)
-        self._events: list[tuple[float, int, str | Asked, int]] = []
+        self._events: list[tuple[float, int, str | RequestUnderWay, int]] = []
         self._serial = self._instances = 0
         self._from = self._to = 0.0  # what arrives between them is counted
-        self._counted: list[Asked] = []
+        self._counted: list[RequestUnderWay] = []
         self._open = 0  # of the counted, those without an end
         self._came: dict[int, str] = {}  # where each session's latest turn went
         self._turns = self._stayed = 0
 
-    def run(self, answering: float) -> Outcome:
+    def run(self, answering: float) -> SimulationResult:
         """Simulate and count requests that arrive once the fleet has settled; an answer takes about so many seconds."""
         self._warm(answering)
         self._next_session(0.0)
@@ -80,7 +80,7 @@ class Simulation:
             now, _, what, version = heapq.heappop(self._events)
             if now > end:  # they queue without end; what has not come counts as never
                 break
-            if isinstance(what, Asked):
+            if isinstance(what, RequestUnderWay):
                 self._arrive(what, now, new=version == 1)
             elif self._models[what].version == version:
                 for ended in self._models[what].advance(now):
@@ -98,7 +98,7 @@ class Simulation:
         at = now + self._chance.expovariate(self._session_rate)
         self._instances += 1
         session = self._chance.choice(self.sessions)
-        self._push(at, Asked(session, self._instances, 0, at, prompt=session.turns[0].prompt), 1)
+        self._push(at, RequestUnderWay(session, self._instances, 0, at, prompt=session.turns[0].prompt), 1)
 
     def _warm(self, answering: float) -> None:
         """Begin in the middle: as many sessions as there are at a time, each at some turn, what it had in a cache."""
@@ -107,16 +107,18 @@ class Simulation:
         for _ in range(round(self.load.rate * turn)):  # Little's law; sessions of many turns are met more often
             session, number = self._chance.choice(spots)
             self._instances += 1
-            asked = Asked(session, self._instances, number, 0.0, prompt=session.turns[number].prompt)
+            asked = RequestUnderWay(session, self._instances, number, 0.0, prompt=session.turns[number].prompt)
             if number:
-                before = Asked(session, self._instances, number - 1, 0.0, prompt=session.turns[number - 1].prompt)
+                before = RequestUnderWay(
+                    session, self._instances, number - 1, 0.0, prompt=session.turns[number - 1].prompt
+                )
                 name = self._route(before)
                 self._models[name].cache.keep(before, sum(session.turns[number - 1]))
                 self._came[self._instances] = name
             asked.arrived = self._chance.uniform(0.0, turn)
             self._push(asked.arrived, asked, 0)
 
-    def _arrive(self, asked: Asked, now: float, new: bool) -> None:
+    def _arrive(self, asked: RequestUnderWay, now: float, new: bool) -> None:
         if new:
             self._next_session(now)
         asked.replica = self._route(asked)
@@ -133,21 +135,21 @@ class Simulation:
         model.take(asked, now)
         self._reschedule(asked.replica)
 
-    def _finish(self, asked: Asked, now: float) -> None:
+    def _finish(self, asked: RequestUnderWay, now: float) -> None:
         self._loads[asked.replica] -= 1
         self._open -= self._from <= asked.arrived < self._to
         number = asked.number + 1
         if number < len(asked.session.turns):
             at = now + self._chance.expovariate(1 / self.load.think) if self.load.think else now
             prompt = asked.session.turns[number].prompt
-            self._push(at, Asked(asked.session, asked.instance, number, at, prompt=prompt), 0)
+            self._push(at, RequestUnderWay(asked.session, asked.instance, number, at, prompt=prompt), 0)
         else:
             self._came.pop(asked.instance, None)
 
-    def _route(self, asked: Asked) -> str:
+    def _route(self, asked: RequestUnderWay) -> str:
         return self.router.choose(self._prefix(asked) if self.sticky else None, self._loads).replica
 
-    def _prefix(self, asked: Asked) -> Prefix:
+    def _prefix(self, asked: RequestUnderWay) -> Prefix:
         """As ingress.py would see it: the beginning that many share, then what is this session's own."""
         session, name = asked.session, asked.instance.to_bytes(8, "little")
         common, whole = session.head // ROUTED, min(asked.prompt // ROUTED, MOST)
@@ -157,7 +159,7 @@ class Simulation:
 
     # --- the queue ----------------------------------------------------------------------------------------------------
 
-    def _push(self, at: float, what: str | Asked, version: int) -> None:
+    def _push(self, at: float, what: str | RequestUnderWay, version: int) -> None:
         self._serial += 1
         heapq.heappush(self._events, (at, self._serial, what, version))
 
@@ -169,14 +171,14 @@ class Simulation:
 
     # --- figures ------------------------------------------------------------------------------------------------------
 
-    def _outcome(self, now: float) -> Outcome:
+    def _outcome(self, now: float) -> SimulationResult:
         kept = self._counted
         ttft = np.array([asked.first - asked.arrived if asked.first else math.inf for asked in kept])
         tpot = np.array([_each(asked) for asked in kept if asked.session.turns[asked.number].answer > 1] or [0.0])
         counts = np.bincount([int(asked.replica.split()[1]) for asked in kept], minlength=self.replicas)
         at_work = sum((asked.ended or now) - asked.arrived for asked in kept)
         asked_for = 100 * self.load.percentile
-        return Outcome(
+        return SimulationResult(
             self.replicas,
             self.sticky,
             len(kept),
@@ -192,7 +194,7 @@ class Simulation:
         )
 
 
-def _each(asked: Asked) -> float:
+def _each(asked: RequestUnderWay) -> float:
     """Seconds a token after the first; without end where it has none."""
     return (asked.ended - asked.first) / (asked.session.turns[asked.number].answer - 1) if asked.ended else math.inf
 

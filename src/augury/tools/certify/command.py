@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,14 +11,14 @@ import typer
 
 from augury.config import surfaces
 from augury.config.errors import ConfigError
+from augury.tools.certify.progress import watched
 from augury.tools.certify.prompts import PROMPTS
-from augury.tools.certify.report import Progress, Report
-from augury.tools.shared.given_prompts import Asked, gather
-from augury.tools.shared.pulse import Count, pulse
+from augury.tools.certify.report import ComparisonReport, SuiteProgress
+from augury.tools.shared.given_prompts import GivenPrompt, gather
 from augury.tools.shared.terminal import output_console, print_json
 
 if TYPE_CHECKING:
-    from augury.tools.certify.proof import Certificate
+    from augury.tools.certify.proof import ProofCertificate
 
 HOW = "say what to certify: --exact, or -sc JSON with --model M, or --url A with --baseline-url B (and --suite)"
 
@@ -35,12 +33,14 @@ def certify(
     ] = None,
     url: Annotated[str | None, typer.Option(metavar="A", help="An OpenAI-compatible server that speculates.")] = None,
     baseline_url: Annotated[
-        str | None, typer.Option(metavar="B", help="One with the same model that does not.")
+        str | None, typer.Option(metavar="B", help="A server with the same model that does not speculate.")
     ] = None,
-    baseline_model: Annotated[str | None, typer.Option(help="The model's name there, if it is another.")] = None,
+    baseline_model: Annotated[
+        str | None, typer.Option(help="The model's name on the baseline server, if it differs.")
+    ] = None,
     api_key: Annotated[str | None, typer.Option(envvar="AUGURY_API_KEY", help="Key for both servers.")] = None,
     baseline_api_key: Annotated[
-        str | None, typer.Option(envvar="AUGURY_BASELINE_API_KEY", help="Key for the baseline, if it is another.")
+        str | None, typer.Option(envvar="AUGURY_BASELINE_API_KEY", help="Key for the baseline server, if it differs.")
     ] = None,
     prompts: Annotated[
         Path | None,
@@ -52,11 +52,11 @@ def certify(
     ] = None,
     seeds: Annotated[int, typer.Option(min=1, help="Seeds for each prompt and sampled setting.")] = 2,
     samples: Annotated[
-        int | None, typer.Option(min=1, help="Sampled answers for each law tested (2000; 1000 with --url).")
+        int | None, typer.Option(min=1, help="Sampled answers for each distribution tested (2000; 1000 with --url).")
     ] = None,
     alpha: Annotated[float, typer.Option(min=1e-9, max=0.5, help="Chance of a false alarm, over all tests.")] = 0.01,
     batch: Annotated[
-        int | None, typer.Option(min=1, help="Requests at a time (8; 32 where many answers are sampled).")
+        int | None, typer.Option(min=1, help="Concurrent requests (8; 32 when many answers are sampled).")
     ] = None,
     same_seed: Annotated[
         bool,
@@ -73,7 +73,7 @@ def certify(
         bool, typer.Option("--suite", help="With --url or --servers: every promise of a server, one cell each.")
     ] = False,
     servers: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="With --suite: a YAML list of servers, which are started.")
+        Path | None, typer.Option(metavar="FILE", help="With --suite: a YAML list of servers to start.")
     ] = None,
     only: Annotated[str | None, typer.Option(help="With --suite: these suites alone, comma-separated.")] = None,
     long_words: Annotated[int, typer.Option(min=1, help="With --suite: words of the long prompt.")] = 1000,
@@ -82,7 +82,7 @@ def certify(
         str | None, typer.Option(help="With --suite: the server's release, where it does not say.")
     ] = None,
     lines: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="With --suite: add a JSON line for each cell here.")
+        Path | None, typer.Option(metavar="FILE", help="With --suite: append a JSON line for each cell to this file.")
     ] = None,
     table: Annotated[
         list[Path] | None, typer.Option(metavar="FILE", help="Show the cells of such a file; may be repeated.")
@@ -106,9 +106,9 @@ def certify(
         asked = {"max_tokens": max_tokens, "in_flight": batch or 8, "long_words": long_words, "tolerance": tolerance}
         amounts = {**asked, "logprobs": logprobs} | ({"prompts": _texts(_asked(prompts))} if prompts else {})
         raise typer.Exit(_suite(table or [], where, amounts, only, lines, keys, timeout, as_json, html))
-    with _watched(as_json) as progress:
+    with watched(as_json) as progress:
         if exact:
-            found: Certificate | Report = _exact(progress)
+            found: ProofCertificate | ComparisonReport = _exact(progress)
         elif spec is not None:
             arguments = {"dtype": dtype, "device": device, "max_model_len": max_model_len, "max_num_seqs": batch}
             amounts = {"max_tokens": max_tokens, "seeds": seeds, "samples": samples or 2000, "alpha": alpha}
@@ -151,19 +151,19 @@ def _suite(
     html: Path | None,
 ) -> int:
     """The cells of files, or those of servers that are asked now."""
-    from augury.tools.certify.suite.command import Asked as SuiteAsked
+    from augury.tools.certify.suite.command import SuiteOptions as SuiteAsked
     from augury.tools.certify.suite.command import certify_servers, give, listed, read_table
-    from augury.tools.certify.suite.pair import Plan
+    from augury.tools.certify.suite.pair import SuitePlan
 
     if table:
         return give(read_table(table), as_json, html)
-    asked = SuiteAsked(Plan(**amounts), listed(*where), only, lines, *keys, timeout)
-    with _watched(as_json) as progress:
+    asked = SuiteAsked(SuitePlan(**amounts), listed(*where), only, lines, *keys, timeout)
+    with watched(as_json) as progress:
         cells = certify_servers(asked, progress)
     return give(cells, as_json, html)
 
 
-def _exact(progress: Progress) -> Certificate:
+def _exact(progress: SuiteProgress) -> ProofCertificate:
     from augury.tools.certify.proof import certify_exact
 
     return certify_exact(progress)
@@ -173,11 +173,11 @@ def _model(
     name: str,
     spec: dict[str, Any],
     arguments: dict[str, Any],
-    prompts: list[Asked],
+    prompts: list[GivenPrompt],
     temperatures: list[float] | None,
     amounts: dict[str, Any],
     progress: Any,
-) -> Report:
+) -> ComparisonReport:
     from augury.config.engine import EngineConfig
     from augury.tools.shared.loading import load, with_installed
 
@@ -189,7 +189,8 @@ def _model(
     # On a GPU the two engines share its memory.
     plain = load(name, quiet=progress.quiet, **arguments, gpu_memory_utilization=0.45)
     fast = load(name, quiet=progress.quiet, **arguments, gpu_memory_utilization=0.9, speculative_config=spec)
-    from augury.tools.certify.model import SETTINGS, ModelPlan, SamplingSetting, certify_model
+    from augury.tools.certify.model import ModelPlan, certify_model
+    from augury.tools.certify.settings import SETTINGS, SamplingSetting
 
     settings: Any = SETTINGS
     if temperatures:
@@ -217,30 +218,32 @@ def _servers(
     return fast, plain
 
 
-def _urls(fast: Any, plain: Any, prompts: list[str], amounts: dict[str, Any], progress: Progress) -> Report:
+def _urls(
+    fast: Any, plain: Any, prompts: list[str], amounts: dict[str, Any], progress: SuiteProgress
+) -> ComparisonReport:
     from augury.tools.certify.urls import UrlPlan, certify_urls
 
     return certify_urls(fast, plain, UrlPlan(prompts, **amounts), progress)
 
 
-def _asked(file: Path | None) -> list[Asked]:
+def _asked(file: Path | None) -> list[GivenPrompt]:
     return list(PROMPTS) if file is None else gather(None, file)
 
 
-def _texts(asked: list[Asked]) -> list[str]:
+def _texts(asked: list[GivenPrompt]) -> list[str]:
     for prompt in asked:
         if not isinstance(prompt, str):
             raise ConfigError('--prompts: a server is sent plain texts; write "prompt" instead of "messages".')
     return [prompt for prompt in asked if isinstance(prompt, str)]
 
 
-def _give(found: Certificate | Report, full: bool, as_json: bool, html: Path | None) -> None:
+def _give(found: ProofCertificate | ComparisonReport, full: bool, as_json: bool, html: Path | None) -> None:
     """Print it, and write the page."""
     from augury.tools.certify.page import certificate_page, report_page
     from augury.tools.certify.screen import show_certificate, show_report
 
     if html is not None:
-        page = report_page(found) if isinstance(found, Report) else certificate_page(found)
+        page = report_page(found) if isinstance(found, ComparisonReport) else certificate_page(found)
         try:
             html.write_text(page.encode("utf-8", "backslashreplace").decode(), encoding="utf-8")
         except OSError as error:
@@ -248,50 +251,7 @@ def _give(found: Certificate | Report, full: bool, as_json: bool, html: Path | N
         print(f"wrote {html}", file=sys.stderr)
     if as_json:
         print_json(found.record())
-    elif isinstance(found, Report):
+    elif isinstance(found, ComparisonReport):
         show_report(output_console(), found)
     else:
         show_certificate(output_console(), found, full)
-
-
-class _Bar:
-    """One line on standard error: what is going on, how far, how long still."""
-
-    def __init__(self, inner: Any, quiet: bool) -> None:
-        self.quiet = quiet
-        self._inner = inner
-        self._task: Any = None
-        self._count = Count("loading", 1)
-
-    def begin(self, what: str, total: int) -> None:
-        """A new piece of work in place of the old."""
-        if self._task is not None:
-            self._inner.remove_task(self._task)
-        self._task, self._count = self._inner.add_task(what, total=total), Count(what, total)
-        self._inner.start()
-
-    def step(self, count: int = 1) -> None:
-        """Some of it is done."""
-        self._inner.advance(self._task, count)
-        self._count.done += count
-
-    def line(self) -> str:
-        """The same for a pipe."""
-        return self._count.line()
-
-
-@contextmanager
-def _watched(quiet: bool) -> Iterator[_Bar]:
-    """A bar where somebody watches; it starts with the first piece of work, since loading has its own."""
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    console = Console(stderr=True)
-    inner = Progress(*columns, console=console, disable=quiet or not console.is_terminal, transient=True)
-    bar = _Bar(inner, quiet)
-    try:
-        with pulse(bar.line, quiet=quiet or console.is_terminal):
-            yield bar
-    finally:
-        inner.stop()

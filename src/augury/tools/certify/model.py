@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
@@ -18,10 +18,18 @@ from augury.config.errors import ConfigError
 from augury.config.sampling import SamplingParams
 from augury.engine.llm import LLM
 from augury.tools.certify.law import possible
-from augury.tools.certify.places import ALPHA, Place, Text, beginnings, judge
-from augury.tools.certify.report import Difference, Equality, Progress, Report, Unwatched, first_difference
-from augury.tools.certify.statistics import Cell, against_law
-from augury.tools.certify.watch import Seen, tie, watching
+from augury.tools.certify.places import ALPHA, TestedPlace, Text, beginnings, judge
+from augury.tools.certify.report import (
+    ComparisonReport,
+    Difference,
+    Equality,
+    SuiteProgress,
+    Unwatched,
+    first_difference,
+)
+from augury.tools.certify.settings import GREEDY, SETTINGS, SamplingSetting
+from augury.tools.certify.statistics import CountCell, against_law
+from augury.tools.certify.watch import SeenToken, tie, watching
 from augury.verify.rules import RULES
 
 Asked = str | list[dict[str, Any]]  # a text, or a conversation
@@ -29,30 +37,6 @@ FURTHER = 2  # sampled answers have this many tokens more than a draft: one befo
 DEEPEST = 8
 UNSEEN = "it did not happen again when the scores were looked at"
 LAW_PROMPTS = 2  # prompts whose answers are sampled many times
-
-
-class SamplingSetting(NamedTuple):
-    """How tokens are drawn."""
-
-    name: str
-    params: dict[str, Any]
-
-
-GREEDY = SamplingSetting("greedy", {"temperature": 0.0})
-SETTINGS = (
-    GREEDY,
-    SamplingSetting("T=0.7", {"temperature": 0.7}),
-    SamplingSetting(
-        "T=1 top-p penalties",
-        {
-            "temperature": 1.0,
-            "top_p": 0.9,
-            "repetition_penalty": 1.1,
-            "frequency_penalty": 0.2,
-            "presence_penalty": 0.1,
-        },
-    ),
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +51,7 @@ class ModelPlan:
     alpha: float = ALPHA
 
 
-def certify_model(plain: LLM, fast: LLM, plan: ModelPlan, progress: Progress | None = None) -> Report:
+def certify_model(plain: LLM, fast: LLM, plan: ModelPlan, progress: SuiteProgress | None = None) -> ComparisonReport:
     """Compare an engine that speculates with one that does not."""
     begun = time.perf_counter()
     return _Comparison(plain, fast, plan, progress or Unwatched()).run(begun)
@@ -78,7 +62,7 @@ class _Comparison:
     plain: LLM
     fast: LLM
     plan: ModelPlan
-    progress: Progress
+    progress: SuiteProgress
     tokens: list[list[int]] = field(default_factory=list)
 
     @property
@@ -89,11 +73,11 @@ class _Comparison:
             raise ConfigError("there is no speculation to certify; give a speculative_config (-sc JSON).")
         return config.rule
 
-    def run(self, begun: float) -> Report:
+    def run(self, begun: float) -> ComparisonReport:
         coupled, config = self.rule == "coupled", self.fast.config.speculative_config
         assert config is not None
         self.tokens = [prompt_tokens(self.plain, asked) for asked in self.plan.prompts]
-        report = Report(f"{config.method} under `{self.rule}` against plain decoding", self.conditions())
+        report = ComparisonReport(f"{config.method} under `{self.rule}` against plain decoding", self.conditions())
         report.equalities = [self.equality(s) for s in self.plan.settings if coupled or s.params["temperature"] == 0]
         if not coupled:
             sampled = [setting for setting in self.plan.settings if setting.params["temperature"] > 0]
@@ -142,7 +126,7 @@ class _Comparison:
 
     def look_again(
         self, llm: LLM, setting: SamplingSetting, asked: list[tuple[int, int]], parted: dict[int, int]
-    ) -> dict[int, Seen]:
+    ) -> dict[int, SeenToken]:
         """The same requests in the same company, with the scores at the tokens where the answers part."""
         self.progress.begin(f"{setting.name}: the scores where answers part", len(asked))
         prompts = {seed: prompt for prompt, seed in asked}
@@ -158,7 +142,7 @@ class _Comparison:
         seed: int,
         runs: tuple[list[int], list[int]],
         at: int,
-        views: list[dict[int, Seen]],
+        views: list[dict[int, SeenToken]],
     ) -> Difference:
         """A report on the first token that differs."""
         plain, fast = (run[at] if at < len(run) else None for run in runs)
@@ -186,19 +170,19 @@ class _Comparison:
 
     # --- the law ---------------------------------------------------------------------------------------------------
 
-    def places(self, setting: SamplingSetting) -> list[Place]:
-        """Sampled answers held against the plain law, behind their most frequent beginnings."""
-        found: list[Place] = []
+    def places(self, setting: SamplingSetting) -> list[TestedPlace]:
+        """Sampled answers compared with the plain law, behind their most frequent beginnings."""
+        found: list[TestedPlace] = []
         for number, prompt in enumerate(self.tokens[:LAW_PROMPTS]):
             texts = self.sampled(setting, number, prompt)
             common = beginnings(texts, self.depth)
             laws = self.laws(setting, prompt, [ids(beginning) for beginning, _ in common])
             for (beginning, counts), law in zip(common, laws, strict=True):
                 cells, fit = against_law(counts, law)
-                named = [Cell(None if c.label is None else self.name(c.label), *c[1:]) for c in cells]
+                named = [CountCell(None if c.label is None else self.name(c.label), *c[1:]) for c in cells]
                 outside = sum(count for token, count in counts.items() if token not in law)
                 found.append(
-                    Place(setting.name, number, self.text(ids(beginning)), len(beginning), named, fit, outside)
+                    TestedPlace(setting.name, number, self.text(ids(beginning)), len(beginning), named, fit, outside)
                 )
         return found
 
@@ -218,7 +202,7 @@ class _Comparison:
         return [answer.token_ids for answer in output.outputs]
 
     def laws(self, setting: SamplingSetting, prompt: list[int], beginnings: list[list[int]]) -> list[dict[int, float]]:
-        """The plain law behind each beginning, from the logits of the engine that does not speculate."""
+        """The plain law after each beginning, from the logits of the engine that does not speculate."""
         self.progress.begin(f"{setting.name}: the plain law", len(beginnings))
         prompts = [prompt + beginning for beginning in beginnings]
         every = [self.params(GREEDY, seed=i, max_tokens=1) for i in range(len(prompts))]
@@ -286,7 +270,7 @@ class _Steps:
 
     postfix = ""
 
-    def __init__(self, progress: Progress) -> None:
+    def __init__(self, progress: SuiteProgress) -> None:
         self.update, self._progress = progress.step, progress
 
     def close(self) -> None:

@@ -5,18 +5,18 @@ from __future__ import annotations
 from html import escape
 from typing import TYPE_CHECKING
 
-from augury.tools.certify.report import Report
+from augury.tools.certify.report import ComparisonReport
 from augury.tools.certify.screen import acceptance_line, difference_line, law_line, number
 from augury.tools.shared.html import h2, page, table
 from augury.tools.shared.svg import Bar, Point, bars, scatter
 
 if TYPE_CHECKING:
-    from augury.tools.certify.proof import Certificate
+    from augury.tools.certify.proof import ProofCertificate
 
 WORDS = ("holds", "does not hold", "nothing certified")
 
 
-def report_page(report: Report) -> str:
+def report_page(report: ComparisonReport) -> str:
     """A comparison."""
     parts = [_verdict(report.exit_code, report.subject)]
     if report.equalities:
@@ -34,7 +34,7 @@ def report_page(report: Report) -> str:
     return page(report.subject, parts, report.conditions, report.seconds)
 
 
-def _law_parts(report: Report) -> list[str]:
+def _law_parts(report: ComparisonReport) -> list[str]:
     law = report.law
     assert law is not None
     points, rows = [], []
@@ -69,7 +69,7 @@ def _law_parts(report: Report) -> list[str]:
     return [*head, scatter(points, "expected share", "observed share"), table(names, rows)]
 
 
-def certificate_page(found: Certificate) -> str:
+def certificate_page(found: ProofCertificate) -> str:
     """The exact proof."""
     kinds = {"standard": "a", "block": "b"}
     chains = [

@@ -1,7 +1,7 @@
-"""Where sampled texts are held against the law they should follow: the next token at a given beginning.
+"""Where sampled texts are compared with the law they should follow: the next token at a given beginning.
 
-The first token of an answer is drawn before anything is drafted; what a rule does shows in the tokens behind it. So the
-law is looked at behind the most frequent beginnings of every length: together they make up the law of whole texts.
+The first token of an answer is drawn before anything is drafted; what a rule does shows in the tokens after it. So the
+law is looked at after the most frequent beginnings of every length: together they make up the law of whole texts.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from augury.tools.certify.statistics import Cell, Fit, chi2_survival, detectable_variation, holm
+from augury.tools.certify.statistics import CountCell, Fit, chi2_survival, detectable_variation, holm
 
 WIDEST = 4  # beginnings of one length
 LEAST_SAMPLES = 100  # that make a beginning worth a look
@@ -20,20 +20,20 @@ POWER = 0.9
 Text = tuple[Hashable, ...]
 
 
-class Place(NamedTuple):
-    """One beginning of one prompt's answers, and how the tokens behind it were spread."""
+class TestedPlace(NamedTuple):
+    """One beginning of one prompt's answers, and how the tokens after it were spread."""
 
     setting: str
     prompt: int
     beginning: str  # as text; empty is the start of the answer
     depth: int  # tokens before the one looked at
-    cells: list[Cell[str]]
+    cells: list[CountCell[str]]
     fit: Fit
     outside: int = 0  # tokens here that plain sampling rules out
 
 
 def beginnings(texts: Sequence[Sequence[Hashable]], depth: int) -> list[tuple[Text, Counter[Any]]]:
-    """The most frequent beginnings shorter than `depth`, each with the counts of the tokens behind it."""
+    """The most frequent beginnings shorter than `depth`, each with the counts of the tokens after it."""
     found: list[tuple[Text, Counter[Any]]] = []
     for length in range(depth):
         behind: dict[Text, Counter[Any]] = {}
@@ -46,10 +46,10 @@ def beginnings(texts: Sequence[Sequence[Hashable]], depth: int) -> list[tuple[Te
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class PlacesVerdict:
     """All places together."""
 
-    places: list[Place]
+    places: list[TestedPlace]
     alpha: float
     adjusted: list[float]  # Holm's p-values of the places, then that of their sum
     together: Fit  # the sum of all statistics: sees a small shift that is everywhere
@@ -84,7 +84,7 @@ class Verdict:
     def _judged(self, number: int, fit: Fit) -> dict[str, float]:
         return {"p_adjusted": self.adjusted[number], "detectable_total_variation": round(self.finds(fit), 4)}
 
-    def _place(self, number: int, place: Place) -> dict[str, Any]:
+    def _place(self, number: int, place: TestedPlace) -> dict[str, Any]:
         cells = [{"token": cell.label, "observed": cell.observed, "expected": cell.expected} for cell in place.cells]
         return {
             "setting": place.setting,
@@ -102,7 +102,7 @@ def _fit_record(fit: Fit) -> dict[str, Any]:
     return {"G": fit.statistic, "chi_square": fit.pearson, "df": fit.df, "p": fit.p, "effective_samples": fit.size}
 
 
-def judge(places: Sequence[Place], alpha: float = ALPHA) -> Verdict:
+def judge(places: Sequence[TestedPlace], alpha: float = ALPHA) -> PlacesVerdict:
     """Weigh all places, and their sum, as one family of tests; a place with a single cell has nothing to say."""
     telling = [place for place in places if place.fit.df]
     df = sum(place.fit.df for place in telling)
@@ -110,4 +110,4 @@ def judge(places: Sequence[Place], alpha: float = ALPHA) -> Verdict:
     pearson, size = sum(place.fit.pearson for place in telling), sum(place.fit.size for place in telling)
     together = Fit(total, pearson, df, chi2_survival(total, df) if df else 1.0, size)
     adjusted = holm([*(place.fit.p for place in telling), together.p])
-    return Verdict(telling, alpha, adjusted, together)
+    return PlacesVerdict(telling, alpha, adjusted, together)

@@ -1,4 +1,4 @@
-"""The certificate of verify/exact.py, made line by line for somebody who watches."""
+"""The certificate of verify/exact.py, made line by line, to show progress."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from augury.kernels import verify
-from augury.tools.certify.report import FAILS, HOLDS, Progress, Unwatched
+from augury.tools.certify.report import FAILS, HOLDS, SuiteProgress, Unwatched
 from augury.verify import exact
 from augury.verify.exact_worlds import THIRDS, chain
 
@@ -26,20 +26,20 @@ ARITHMETIC = (
 
 
 @dataclass(frozen=True, slots=True)
-class Certificate:
+class ProofCertificate:
     """All lines, and the published figures once more."""
 
-    lines: list[exact.Line]
+    lines: list[exact.CertificateLine]
     published: dict[str, Fraction]  # expected accepted drafts by rule: p = (1/3, 2/3), q = (2/3, 1/3), two drafts
     seconds: float
 
     @property
-    def lossless(self) -> list[exact.Line]:
+    def lossless(self) -> list[exact.CertificateLine]:
         """Lines of rules that promise the target's law."""
         return [line for line in self.lines if line.lossless]
 
     @property
-    def lossy(self) -> list[exact.Line]:
+    def lossy(self) -> list[exact.CertificateLine]:
         """Lines of rules that do not."""
         return [line for line in self.lines if not line.lossless]
 
@@ -89,20 +89,20 @@ class Certificate:
         }
 
 
-def _line_record(line: exact.Line) -> dict[str, Any]:
+def _line_record(line: exact.CertificateLine) -> dict[str, Any]:
     production = None if line.production is None else line.production._asdict()
     numbers = {"total_variation": line.total_variation, "accepted": line.accepted}
     exactly = {name: str(value) if isinstance(value, Fraction) else value for name, value in numbers.items()}
     return {**line._asdict(), **exactly, "production": production, "holds": line.holds}
 
 
-def certify_exact(progress: Progress | None = None) -> Certificate:
+def certify_exact(progress: SuiteProgress | None = None) -> ProofCertificate:
     """Prove every line."""
     progress, begun = progress or Unwatched(), time.perf_counter()
     walk = verify.choose("cpu").walk
     settings = exact.settings()
     progress.begin("enumerating", len(settings) + 1)
-    lines: list[exact.Line] = []
+    lines: list[exact.CertificateLine] = []
     with _one_thread():
         for setting in settings:
             lines.append(exact.certify(setting, walk))
@@ -110,7 +110,7 @@ def certify_exact(progress: Progress | None = None) -> Certificate:
         lines += exact.lossy_lines()
         progress.step()
         published = {rule: _published(rule) for rule in ("standard", "block")}
-    return Certificate(lines, published, time.perf_counter() - begun)
+    return ProofCertificate(lines, published, time.perf_counter() - begun)
 
 
 def _published(rule: str) -> Fraction:

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
-from augury.tools.certify.places import Verdict
+from augury.tools.certify.places import PlacesVerdict
 
 HOLDS, FAILS, COULD_NOT = 0, 1, 2  # exit codes
 
 
-class Progress(Protocol):
-    """Somebody who watches."""
+class SuiteProgress(Protocol):
+    """Shows progress."""
 
     def begin(self, what: str, total: int) -> None:
         """A new piece of work, of so many steps."""
@@ -25,7 +25,7 @@ class Progress(Protocol):
 
 
 class Unwatched:
-    """Nobody watches."""
+    """No progress is shown."""
 
     def begin(self, what: str, total: int) -> None:
         """Nothing to show."""
@@ -34,7 +34,7 @@ class Unwatched:
         """Nothing to show."""
 
 
-class Scores(NamedTuple):
+class PairScores(NamedTuple):
     """What one run thought of the two tokens; None where it did not say."""
 
     plain: float | None  # of the token that plain decoding took
@@ -50,8 +50,8 @@ class Difference(NamedTuple):
     position: int  # in the answer, from 0
     plain_token: str
     drafted_token: str
-    plain_run: Scores | None
-    drafted_run: Scores | None
+    plain_run: PairScores | None
+    drafted_run: PairScores | None
     gap: float | None  # plain run: its own token's score less the other's
     apart: float | None  # the largest difference between the two runs' scores there
     bound: float  # what rounding may do to a score
@@ -98,13 +98,13 @@ class Equality:
 
 
 @dataclass(slots=True)
-class Report:
+class ComparisonReport:
     """A comparison of plain decoding with speculation."""
 
     subject: str  # one line: what was compared with what
     conditions: dict[str, Any]
     equalities: list[Equality] = field(default_factory=list)
-    law: Verdict | None = None
+    law: PlacesVerdict | None = None
     acceptance: dict[str, Any] | None = None  # speculation in figures, and `per_position`
     notes: list[str] = field(default_factory=list)
     drafted: bool | None = True  # whether anything was drafted at all; None: not known
@@ -147,7 +147,7 @@ def first_difference(ours: Sequence[Any], theirs: Sequence[Any]) -> int | None:
     return None if len(ours) == len(theirs) else min(len(ours), len(theirs))
 
 
-def gap_of(run: Scores | None) -> float | None:
+def gap_of(run: PairScores | None) -> float | None:
     """How far the plain token leads; None where a score is missing or no number."""
     if run is None or run.plain is None or run.drafted is None:
         return None

@@ -12,12 +12,12 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from augury.tools.certify.places import POWER, Verdict
-from augury.tools.certify.report import Difference, Report, Scores
+from augury.tools.certify.places import POWER, PlacesVerdict
+from augury.tools.certify.report import ComparisonReport, Difference, PairScores
 
 if TYPE_CHECKING:
-    from augury.tools.certify.proof import Certificate
-    from augury.verify.exact import Line
+    from augury.tools.certify.proof import ProofCertificate
+    from augury.verify.exact import CertificateLine
 
 WORST = 12  # places listed
 
@@ -56,7 +56,7 @@ def _table(title: str, *columns: str) -> Table:
 # --- the exact certificate ---------------------------------------------------------------------------------------
 
 
-def show_certificate(console: Console, found: Certificate, full: bool) -> None:
+def show_certificate(console: Console, found: ProofCertificate, full: bool) -> None:
     """Print the lines, the lossy rules below, and what was proved."""
     console.print(lossless_table(found.lossless, full))
     if not full:
@@ -82,7 +82,7 @@ def show_certificate(console: Console, found: Certificate, full: bool) -> None:
     console.print(verdict_line(found.exit_code) + Text(ending))
 
 
-def lossless_table(lines: list[Line], full: bool) -> Table:
+def lossless_table(lines: list[CertificateLine], full: bool) -> Table:
     """One row a line, or one for all transforms of a rule, kind of draft and shape."""
     table = _table(
         "Exact enumeration",
@@ -94,7 +94,7 @@ def lossless_table(lines: list[Line], full: bool) -> Table:
         "#total\nvariation",
         "#expected\naccepted",
     )
-    groups: dict[Any, list[Line]] = {}
+    groups: dict[Any, list[CertificateLine]] = {}
     for line in lines:
         key = (line.rule, line.drafts, line.shape, line.vocab, line.transform if full else "")
         groups.setdefault(key, []).append(line)
@@ -116,7 +116,7 @@ def lossless_table(lines: list[Line], full: bool) -> Table:
     return table
 
 
-def _transforms(group: list[Line]) -> str:
+def _transforms(group: list[CertificateLine]) -> str:
     names = [line.transform for line in group]
     return f"{names[0]} and {len(names) - 1} more" if len(names) > 1 else names[0]
 
@@ -131,7 +131,7 @@ def _range(values: list[Fraction | float]) -> str:
 # --- comparisons -------------------------------------------------------------------------------------------------
 
 
-def show_report(console: Console, report: Report) -> None:
+def show_report(console: Console, report: ComparisonReport) -> None:
     """Print what was compared, what differed, how the law was tested, and under which conditions."""
     console.print(Text(report.subject, "bold"))
     if report.equalities:
@@ -149,7 +149,7 @@ def show_report(console: Console, report: Report) -> None:
     console.print(verdict_line(report.exit_code) + Text(f" · {report.seconds:.1f} s"))
 
 
-def equality_table(report: Report) -> Table:
+def equality_table(report: ComparisonReport) -> Table:
     """One row a setting."""
     table = _table("Token for token", "setting", "#answers", "#equal", "#tokens", "#near-ties", "#unexplained")
     for found in report.equalities:
@@ -165,7 +165,7 @@ def difference_line(found: Difference) -> str:
     seed = "" if found.seed is None else f", seed {found.seed}"
     verdict = "a near-tie, within rounding" if found.near_tie else "NOT explained by rounding"
 
-    def scores(run: Scores | None) -> str:
+    def scores(run: PairScores | None) -> str:
         return "unknown" if run is None else f"{number(run.plain)} against {number(run.drafted)}"
 
     return (
@@ -178,7 +178,7 @@ def difference_line(found: Difference) -> str:
     )
 
 
-def places_table(law: Verdict) -> Table:
+def places_table(law: PlacesVerdict) -> Table:
     """The most surprising places."""
     order = sorted(range(len(law.places)), key=lambda i: law.places[i].fit.p)
     title = f"Sampled tokens against plain sampling: {len(law.places)} places" + (
@@ -201,7 +201,7 @@ def places_table(law: Verdict) -> Table:
     return table
 
 
-def law_line(law: Verdict) -> str:
+def law_line(law: PlacesVerdict) -> str:
     """What the tests say together, and what they could have seen."""
     best, worst = _extremes(law.finds(place.fit) for place in law.places)
     return (

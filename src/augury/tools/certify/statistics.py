@@ -16,7 +16,7 @@ STEPS = 10_000  # no series or fraction here needs as many
 Label = TypeVar("Label")
 
 
-class Cell(NamedTuple, Generic[Label]):
+class CountCell(NamedTuple, Generic[Label]):
     """Some tokens together, how often they came and how often they should have; None is everything rare together."""
 
     label: Label | None
@@ -136,7 +136,7 @@ def detectable_variation(size: float, df: int, alpha: float, power: float = 0.9)
 # --- cells and tests ---------------------------------------------------------------------------------------------
 
 
-def merged(cells: Sequence[Cell[Label]], least: float = LEAST_EXPECTED) -> list[Cell[Label]]:
+def merged(cells: Sequence[CountCell[Label]], least: float = LEAST_EXPECTED) -> list[CountCell[Label]]:
     """Put cells of small expectation together, and then the smallest of the others until that one is large enough."""
     falling = sorted(cells, key=lambda cell: -cell.expected)
     kept = [cell for cell in falling if cell.expected >= least]
@@ -145,14 +145,14 @@ def merged(cells: Sequence[Cell[Label]], least: float = LEAST_EXPECTED) -> list[
         return kept
     while kept and sum(cell.expected for cell in small) < least:
         small.insert(0, kept.pop())
-    return [*kept, Cell(None, sum(cell.observed for cell in small), sum(cell.expected for cell in small))]
+    return [*kept, CountCell(None, sum(cell.observed for cell in small), sum(cell.expected for cell in small))]
 
 
-def against_law(observed: Mapping[Label, int], law: Mapping[Label, float]) -> tuple[list[Cell[Label]], Fit]:
+def against_law(observed: Mapping[Label, int], law: Mapping[Label, float]) -> tuple[list[CountCell[Label]], Fit]:
     """Hold counts against a law; what it does not name is impossible, and having come once is proof enough."""
     size = sum(observed.values())
     labels = [*law, *(label for label in observed if label not in law)]
-    cells = merged([Cell(label, observed.get(label, 0), size * law.get(label, 0.0)) for label in labels])
+    cells = merged([CountCell(label, observed.get(label, 0), size * law.get(label, 0.0)) for label in labels])
     if any(count for label, count in observed.items() if label not in law):
         return cells, Fit(math.inf, math.inf, max(1, len(cells) - 1), 0.0, size)
     if len(cells) < 2:
@@ -162,13 +162,13 @@ def against_law(observed: Mapping[Label, int], law: Mapping[Label, float]) -> tu
     return cells, _fit([(cell.observed, cell.expected) for cell in cells], len(cells) - 1, williams, size)
 
 
-def against_samples(ours: Mapping[Label, int], theirs: Mapping[Label, int]) -> tuple[list[Cell[Label]], Fit]:
+def against_samples(ours: Mapping[Label, int], theirs: Mapping[Label, int]) -> tuple[list[CountCell[Label]], Fit]:
     """Hold two samples against each other; a cell's expectation is what the pooled law gives ours."""
     n, m = sum(ours.values()), sum(theirs.values())
     labels = dict.fromkeys([*ours, *theirs])
     pooled = {label: (ours.get(label, 0) + theirs.get(label, 0)) / max(1, n + m) for label in labels}
     least = LEAST_EXPECTED * n / max(1, min(n, m))  # the smaller sample's expectation is the one that counts
-    cells = merged([Cell(label, ours.get(label, 0), n * pooled[label]) for label in labels], least)
+    cells = merged([CountCell(label, ours.get(label, 0), n * pooled[label]) for label in labels], least)
     size = n * m / max(1, n + m)
     if len(cells) < 2 or not n or not m:
         return cells, _nothing(size)

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from augury.tools.certify.report import Difference, Scores, first_difference, gap_of
-from augury.tools.shared.endpoint import END, Answer
+from augury.tools.certify.report import Difference, PairScores, first_difference, gap_of
+from augury.tools.shared.endpoint import END, Completion
 
 TOLERANCE = 0.25  # nats: two steps of bfloat16 at a logit between 16 and 32
 
 
 def parted(
-    plain: Answer,
-    fast: Answer,
+    plain: Completion,
+    fast: Completion,
     tolerance: float = TOLERANCE,
     setting: str = "greedy",
     prompt: int = 0,
@@ -26,7 +26,7 @@ def parted(
         return None
     texts = [answer.tokens[at] if at < len(answer.tokens) else END for answer in (plain, fast)]
     rows = [answer.likely[at] if answer.likely and at < len(answer.likely) else {} for answer in (plain, fast)]
-    runs = [Scores(row.get(texts[0]), row.get(texts[1])) for row in rows]
+    runs = [PairScores(row.get(texts[0]), row.get(texts[1])) for row in rows]
     gap, back = gap_of(runs[0]), gap_of(runs[1])
     apart = max((abs(rows[0][token] - rows[1][token]) for token in rows[0] if token in rows[1]), default=None)
     known = (gap, back) if gap is not None and back is not None else (_at_most(texts, rows, apart),)

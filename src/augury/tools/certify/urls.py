@@ -8,11 +8,11 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
 
-from augury.tools.certify.places import ALPHA, LEAST_SAMPLES, Place, beginnings, judge
-from augury.tools.certify.report import Equality, Progress, Report, Unwatched
+from augury.tools.certify.places import ALPHA, LEAST_SAMPLES, TestedPlace, beginnings, judge
+from augury.tools.certify.report import ComparisonReport, Equality, SuiteProgress, Unwatched
 from augury.tools.certify.statistics import against_samples
 from augury.tools.certify.ties import TOLERANCE, parted
-from augury.tools.shared.endpoint import Answer, Endpoint
+from augury.tools.shared.endpoint import Completion, Endpoint
 
 DEPTH = 5  # tokens of a sampled answer
 LAW_PROMPTS = 2
@@ -44,7 +44,9 @@ class _Ask(NamedTuple):
     max_tokens: int
 
 
-def certify_urls(fast: Endpoint, plain: Endpoint, plan: UrlPlan, progress: Progress | None = None) -> Report:
+def certify_urls(
+    fast: Endpoint, plain: Endpoint, plan: UrlPlan, progress: SuiteProgress | None = None
+) -> ComparisonReport:
     """Compare the server that speculates with the baseline."""
     begun = time.perf_counter()
     return _Comparison(fast, plain, plan, progress or Unwatched()).run(begun)
@@ -55,11 +57,11 @@ class _Comparison:
     fast: Endpoint
     plain: Endpoint
     plan: UrlPlan
-    progress: Progress
+    progress: SuiteProgress
 
-    def run(self, begun: float) -> Report:
+    def run(self, begun: float) -> ComparisonReport:
         before = self.fast.drafts()
-        report = Report(f"{self.fast.base} against the baseline {self.plain.base}", self.conditions())
+        report = ComparisonReport(f"{self.fast.base} against the baseline {self.plain.base}", self.conditions())
         heats = sorted(set(self.plan.temperatures))
         report.equalities = [self.equality(heat) for heat in heats if heat == 0 or self.plan.same_seed]
         places = [place for heat in heats if heat > 0 for place in self.places(heat)]
@@ -87,11 +89,11 @@ class _Comparison:
         ]
         return Equality(name, len(asks), sum(len(a.tokens) for a in theirs), found)
 
-    def places(self, heat: float) -> list[Place]:
-        """Sampled answers of both servers held against each other, behind their most frequent beginnings."""
-        found: list[Place] = []
+    def places(self, heat: float) -> list[TestedPlace]:
+        """Sampled answers of both servers compared with each other, behind their most frequent beginnings."""
+        found: list[TestedPlace] = []
         for prompt in range(min(LAW_PROMPTS, len(self.plan.prompts))):
-            given: list[list[Answer]] = []
+            given: list[list[Completion]] = []
             for number, at in enumerate((self.fast, self.plain)):
                 # Seeds that the other server did not get: equal noise would make the two samples one.
                 turn = sorted(set(self.plan.temperatures)).index(heat) * LAW_PROMPTS + prompt
@@ -106,11 +108,11 @@ class _Comparison:
             found += _compared(f"T={heat:g}", prompt, *texts)
         return found
 
-    def ask(self, at: Endpoint, asks: Sequence[_Ask], what: str) -> list[Answer]:
+    def ask(self, at: Endpoint, asks: Sequence[_Ask], what: str) -> list[Completion]:
         """Put the questions, several at a time, and give the answers in their order."""
         self.progress.begin(what, len(asks))
 
-        def one(ask: _Ask) -> Answer:
+        def one(ask: _Ask) -> Completion:
             told: dict[str, Any] = {"logprobs": LIKELY} if self.plan.logprobs else {}
             answer = at.complete(
                 self.plan.prompts[ask.prompt],
@@ -125,7 +127,7 @@ class _Comparison:
 
         return together(one, asks, self.plan.in_flight)
 
-    def notes(self, report: Report, places: int) -> list[str]:
+    def notes(self, report: ComparisonReport, places: int) -> list[str]:
         """What a reader should know."""
         found = []
         if report.drafted is None:
@@ -161,7 +163,7 @@ class _Comparison:
         }
 
 
-def _compared(setting: str, prompt: int, ours: list[Any], theirs: list[Any]) -> list[Place]:
+def _compared(setting: str, prompt: int, ours: list[Any], theirs: list[Any]) -> list[TestedPlace]:
     """Both samples behind the beginnings most frequent in the two together."""
     found = []
     for beginning, _ in beginnings([*ours, *theirs], DEPTH):
@@ -169,7 +171,7 @@ def _compared(setting: str, prompt: int, ours: list[Any], theirs: list[Any]) -> 
         if min(sum(some.values()) for some in counts) < LEAST_SAMPLES:
             continue  # the smaller sample decides how good a guide the chi-square law is
         cells, fit = against_samples(*counts)
-        found.append(Place(setting, prompt, "".join(map(str, beginning)), len(beginning), cells, fit))
+        found.append(TestedPlace(setting, prompt, "".join(map(str, beginning)), len(beginning), cells, fit))
     return found
 
 

@@ -12,9 +12,9 @@ from torch import Tensor
 
 from augury.engine.engine import Engine
 from augury.engine.judge import Judge
-from augury.engine.rows import Layout
+from augury.engine.rows import PassLayout
 from augury.kernels.verify import NEVER, edited, lowest_allowed, ordered
-from augury.tools.certify.report import Scores
+from augury.tools.certify.report import PairScores
 from augury.verify.noise import TARGET, gumbel
 from augury.verify.sampling import Draws, Outcome, SlotSampling
 
@@ -23,30 +23,30 @@ from augury.verify.sampling import Draws, Outcome, SlotSampling
 STEPS = {torch.float32: 64, torch.float16: 4, torch.bfloat16: 2}
 
 
-class Seen(NamedTuple):
-    """What stood behind one token."""
+class SeenToken(NamedTuple):
+    """What came after one token."""
 
     token: int  # the one emitted
     logits: Tensor  # float32 [V], raw
     scores: Tensor  # float32 [V]: what the choice is the largest of under `coupled`; -inf is cut
     temperature: float  # 1 where greedy
 
-    def of(self, plain: int, drafted: int) -> Scores:
+    def of(self, plain: int, drafted: int) -> PairScores:
         """The scores of two tokens."""
-        return Scores(float(self.scores[plain]), float(self.scores[drafted]))
+        return PairScores(float(self.scores[plain]), float(self.scores[drafted]))
 
 
 @contextmanager
-def watching(engine: Engine, wanted: Mapping[int, int]) -> Iterator[dict[int, Seen]]:
-    """Fill a table, by request seed, with what stood behind the token at each wanted seed's absolute position.
+def watching(engine: Engine, wanted: Mapping[int, int]) -> Iterator[dict[int, SeenToken]]:
+    """Fill a table, by request seed, with what came after the token at each wanted seed's absolute position.
 
     Seeds must be unique among the running requests. Nothing is replayed from graphs meanwhile.
     """
-    seen: dict[int, Seen] = {}
+    seen: dict[int, SeenToken] = {}
     runner = engine.runner
     real, captured = runner.judge, runner.captured
 
-    def judge(logits: Tensor, layout: Layout, sampling: SlotSampling, slots: Tensor) -> Outcome:
+    def judge(logits: Tensor, layout: PassLayout, sampling: SlotSampling, slots: Tensor) -> Outcome:
         outcome = real(logits, layout, sampling, slots)
         scores: Tensor | None = None
         for group, slot in enumerate(slots.tolist()):
@@ -57,7 +57,7 @@ def watching(engine: Engine, wanted: Mapping[int, int]) -> Iterator[dict[int, Se
                 scores = _scores(logits, layout.draws, sampling) if scores is None else scores
                 heat = float(sampling.temperature[slot]) or 1.0
                 token = int(outcome.emitted[group, number])
-                seen[seed] = Seen(token, logits[line].float().cpu().clone(), scores[line].cpu().clone(), heat)
+                seen[seed] = SeenToken(token, logits[line].float().cpu().clone(), scores[line].cpu().clone(), heat)
         return outcome
 
     runner.judge, runner.captured = Judge(judge), None
@@ -67,7 +67,7 @@ def watching(engine: Engine, wanted: Mapping[int, int]) -> Iterator[dict[int, Se
         runner.judge, runner.captured = real, captured
 
 
-def _line(layout: Layout, outcome: Outcome, group: int, number: int) -> int:
+def _line(layout: PassLayout, outcome: Outcome, group: int, number: int) -> int:
     """The line of logits from which a group's emitted token of that number came."""
     first = int(layout.first[group])
     return first if number == 0 else first + 1 + int(outcome.path[group, number - 1])
@@ -95,7 +95,7 @@ class Tie(NamedTuple):
     near: bool
 
 
-def tie(plain: Seen, drafted: Seen, tokens: tuple[int, int], dtype: torch.dtype) -> Tie:
+def tie(plain: SeenToken, drafted: SeenToken, tokens: tuple[int, int], dtype: torch.dtype) -> Tie:
     """Whether rounding explains that two runs of one request took different tokens.
 
     The runs must have computed different scores, but no more different than rounding makes them, and the choice must

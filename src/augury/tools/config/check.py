@@ -7,13 +7,10 @@ import os
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rich.console import Console
-from rich.text import Text
-
 from augury.config.errors import ConfigError
-from augury.config.facts import ModelFacts, Target, read_facts
+from augury.config.facts import ModelFacts, TargetInfo, read_facts
 from augury.config.installed import with_drafter
-from augury.config.profiles import PROFILES
+from augury.config.profiles import PROFILES, ConfigProfile
 from augury.config.releases import vllm_slots
 from augury.config.resolve import resolve
 from augury.config.runnable import check_runnable
@@ -22,14 +19,12 @@ from augury.config.speculators import is_speculator, swap
 from augury.config.surfaces import SHORTCUTS, from_json, gather, read_yaml
 from augury.config.versions import release
 from augury.methods.notes import LOUD, Note
-from augury.tools.shared.terminal import output_console, print_json
 
 FINE, WARNED, REFUSED = 0, 1, 2  # exit codes
-STYLES = {"inferred": "cyan", "translated": "yellow", "unused": "yellow", "warning": "yellow", "vllm": "magenta"}
 
 
-class Question(NamedTuple):
-    """A configuration and what it is to be held against."""
+class ConfigQuestion(NamedTuple):
+    """A configuration and what it is to be compared with."""
 
     given: dict[str, Any]
     target: str | None = None
@@ -38,8 +33,8 @@ class Question(NamedTuple):
     max_model_len: int | None = None
 
 
-class Asked(NamedTuple):
-    """What the command line said."""
+class CheckOptions(NamedTuple):
+    """The options of the command line."""
 
     text: str | None
     flag: str | None
@@ -51,8 +46,8 @@ class Asked(NamedTuple):
     max_model_len: int | None
 
 
-class Answer(NamedTuple):
-    """What became of it."""
+class CheckedConfig(NamedTuple):
+    """The result: resolved, or refused."""
 
     config: SpeculativeConfig | None
     error: str | None  # why it is refused
@@ -61,31 +56,11 @@ class Answer(NamedTuple):
 
     @property
     def notes(self) -> tuple[Note, ...]:
-        """Every decision."""
+        """Notes on every decision."""
         return (*self.before, *(self.config.notes if self.config else ()))
 
 
-def check(asked: Asked, as_json: bool) -> int:
-    """Resolve, print, and say by exit code: 0 fine, 1 with warnings, 2 refused."""
-    try:
-        question = ask(asked)
-        if question.as_of is not None:
-            release(question.as_of)
-    except ConfigError as error:
-        if not as_json:
-            raise
-        print_json({**as_record(Answer(None, str(error))), "exit_code": REFUSED})
-        return REFUSED
-    answer = judge(question)
-    code = exit_code(answer, question.as_of)
-    if as_json:
-        print_json({"question": question._asdict(), **as_record(answer, question.as_of), "exit_code": code})
-    else:
-        _show(output_console(), question, answer, code)
-    return code
-
-
-def ask(asked: Asked) -> Question:
+def ask(asked: CheckOptions) -> ConfigQuestion:
     """Put the question together: the command line first, then a YAML file, then the environment."""
     stored = read_yaml(asked.file) if asked.file else {}
     target = asked.target if asked.target is not None else stored.get("model")
@@ -101,7 +76,9 @@ def ask(asked: Asked) -> Question:
             'no configuration; write `augury config check \'{"method": "ngram", "num_speculative_tokens": 4}\'`, or '
             "use --config FILE."
         )
-    return Question(
+    if asked.as_of is not None:
+        release(asked.as_of)  # an unknown one is refused
+    return ConfigQuestion(
         given,
         target,
         asked.as_of,
@@ -110,7 +87,7 @@ def ask(asked: Asked) -> Question:
     )
 
 
-def _written(asked: Asked) -> dict[str, Any] | None:
+def _written(asked: CheckOptions) -> dict[str, Any] | None:
     given = gather(asked.flag, asked.shortcuts)
     if asked.text is None:
         return given
@@ -135,7 +112,7 @@ def _whole(stored: dict[str, Any], name: str) -> int | None:
     return value
 
 
-def judge(question: Question) -> Answer:
+def judge(question: ConfigQuestion) -> CheckedConfig:
     """Resolve a configuration against a target and a release."""
     notes: tuple[Note, ...] = ()
     try:
@@ -153,16 +130,16 @@ def judge(question: Question) -> Answer:
             given = dict(found)
             notes += (Note("inferred", "model", "the drafter that is installed for this target."),)
         size = question.tensor_parallel_size or (1 if question.as_of else None)  # vLLM's default
-        target = Target(name, facts, size, question.max_model_len)
+        target = TargetInfo(name, facts, size, question.max_model_len)
         config = resolve(given, target, question.as_of)
         assert config is not None
     except ConfigError as error:
-        return Answer(None, str(error))
+        return CheckedConfig(None, str(error))
     try:
         check_runnable(config)
     except ConfigError as error:
-        return Answer(config, None, str(error), notes)
-    return Answer(config, None, None, notes)
+        return CheckedConfig(config, None, str(error), notes)
+    return CheckedConfig(config, None, None, notes)
 
 
 def _facts(target: str) -> ModelFacts | None:
@@ -173,7 +150,7 @@ def _facts(target: str) -> ModelFacts | None:
     return read_facts(target)
 
 
-def exit_code(answer: Answer, as_of: str | None) -> int:
+def exit_code(answer: CheckedConfig, as_of: str | None) -> int:
     """0 fine, 1 with warnings, 2 refused: with a release in mind, what it refuses counts; without, what we can run."""
     # What was translated was valid in the release asked about, or it would have been refused before.
     if answer.config is None or (as_of and any(note.refused and note.kind != "translated" for note in answer.notes)):
@@ -183,7 +160,7 @@ def exit_code(answer: Answer, as_of: str | None) -> int:
     return FINE
 
 
-def as_record(answer: Answer, as_of: str | None = None) -> dict[str, Any]:
+def as_record(answer: CheckedConfig, as_of: str | None = None) -> dict[str, Any]:
     """An answer as JSON has it."""
     config = answer.config
     notes = [{"kind": n.kind, "key": n.key, "text": n.text, "vllm_refuses": n.refused} for n in answer.notes]
@@ -212,70 +189,10 @@ def derived(config: SpeculativeConfig, as_of: str | None = None) -> dict[str, An
     }
 
 
-def _show(console: Console, question: Question, answer: Answer, code: int) -> None:
-    against = f" in vLLM {question.as_of}" if question.as_of else ""
-    if answer.config is None:
-        console.print(Text.assemble(("refused", "bold red"), f"{against}  {answer.error}"), soft_wrap=True)
-        return
-    word, style = {
-        FINE: ("fine", "bold green"),
-        WARNED: ("works, with remarks", "bold yellow"),
-        REFUSED: ("refused", "bold red"),
-    }[code]
-    if answer.not_here and not question.as_of:
-        word = "valid, but it does not run here"
-    console.print(Text.assemble((word, style), f"{against}  {answer.config.card.help}"), soft_wrap=True)
-    show_resolved(console, answer.config, question.as_of)
-    show_notes(console, answer.notes)
-    if answer.not_here:
-        console.print(Text.assemble(("\nhere  ", "yellow"), answer.not_here), soft_wrap=True)
-
-
-def show_resolved(console: Console, config: SpeculativeConfig, as_of: str | None = None) -> None:
-    """The configuration, a key a line, and what follows from it."""
-    console.print()
-    for name, value in config.to_dict().items():
-        console.print(Text.assemble(("  " + name, "bold"), f": {json.dumps(value)}"), soft_wrap=True)
-    facts = derived(config, as_of)
-    words = [
-        "lossless" if facts["lossless"] else "LOSSY: the output changes",
-        f"{facts['rows_per_step']} rows a step",
-        f"{facts['extra_slots']} extra drafting slots",
-        f"KV lookahead {facts['kv_lookahead']}",
-    ]
-    console.print("  " + " · ".join(words), style="dim", soft_wrap=True)
-
-
-def show_notes(console: Console, notes: tuple[Note, ...]) -> None:
-    """Every decision and why, a line each."""
-    if notes:
-        console.print()
-    for note in notes:
-        label = {"vllm": "vLLM"}.get(note.kind, note.kind)
-        refuses = " (vLLM refuses)" if note.refused and note.kind != "translated" else ""
-        style = STYLES.get(note.kind, "dim")
-        line = Text.assemble((f"{label:<12}", style), (note.key, "bold"), (refuses, "red"), f"  {note.text}")
-        console.print(line, soft_wrap=not console.is_terminal)
-
-
-def explain(name: str | None, as_json: bool) -> None:
-    """Show the profiles resolved."""
+def resolved_profiles(name: str | None) -> list[tuple[ConfigProfile, CheckedConfig]]:
+    """The profiles, or the one of this name, each resolved."""
     chosen = [p for p in PROFILES if name is None or name.lower().replace("-", " ") == p.name]
     if not chosen:
         known = ", ".join(repr(p.name) for p in PROFILES)
         raise ConfigError(f"profile {name!r} is unknown; there are {known}.")
-    answers = [(profile, judge(Question(profile.config))) for profile in chosen]
-    if as_json:
-        records = [{"name": p.name, "when": p.when, "given": p.config, **as_record(a)} for p, a in answers]
-        return print_json({"profiles": records})
-    console = output_console()
-    for i, (profile, answer) in enumerate(answers):
-        assert answer.config is not None
-        console.print(
-            Text.assemble("\n" if i else "", (profile.name, "bold underline"), f"  {profile.when}"), soft_wrap=True
-        )
-        show_resolved(console, answer.config)
-        show_notes(console, answer.notes)
-        if answer.not_here:
-            console.print(Text.assemble(("here  ", "yellow"), answer.not_here), soft_wrap=True)
-    return None
+    return [(profile, judge(ConfigQuestion(profile.config))) for profile in chosen]

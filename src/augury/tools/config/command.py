@@ -7,7 +7,9 @@ from typing import Annotated
 
 import typer
 
+from augury.config.errors import ConfigError
 from augury.tools.shared.options import Json
+from augury.tools.shared.terminal import output_console, print_json
 
 config_app = typer.Typer(help="Check, list and explain speculative_config.", no_args_is_help=True)
 
@@ -30,11 +32,27 @@ def check_config(
     as_json: Json = False,
 ) -> None:
     """Resolve a configuration without loading anything. Exit code: 0 fine, 1 works with remarks, 2 refused."""
-    from augury.tools.config.check import Asked, check
+    from augury.tools.config.check import REFUSED, CheckedConfig, CheckOptions, as_record, ask, exit_code, judge
+    from augury.tools.config.screen import show
 
     shortcuts = {"spec_method": spec_method, "spec_model": spec_model, "spec_tokens": spec_tokens}
-    asked = Asked(text, speculative_config, shortcuts, config, target, as_of, tensor_parallel_size, max_model_len)
-    raise typer.Exit(check(asked, as_json))
+    asked = CheckOptions(
+        text, speculative_config, shortcuts, config, target, as_of, tensor_parallel_size, max_model_len
+    )
+    try:
+        question = ask(asked)
+    except ConfigError as error:
+        if not as_json:
+            raise
+        print_json({**as_record(CheckedConfig(None, str(error))), "exit_code": REFUSED})
+        raise typer.Exit(REFUSED) from None
+    answer = judge(question)
+    code = exit_code(answer, question.as_of)
+    if as_json:
+        print_json({"question": question._asdict(), **as_record(answer, question.as_of), "exit_code": code})
+    else:
+        show(output_console(), question, answer, code)
+    raise typer.Exit(code)
 
 
 @config_app.command("keys")
@@ -54,6 +72,12 @@ def explain_profiles(
     profile: Annotated[str | None, typer.Argument(help="One of them; all if left out.")] = None, as_json: Json = False
 ) -> None:
     """Four starting points, resolved: low latency, high throughput, balanced, agentic."""
-    from augury.tools.config.check import explain
+    from augury.tools.config.check import as_record, resolved_profiles
+    from augury.tools.config.screen import show_profiles
 
-    explain(profile, as_json)
+    answers = resolved_profiles(profile)
+    if as_json:
+        records = [{"name": p.name, "when": p.when, "given": p.config, **as_record(a)} for p, a in answers]
+        print_json({"profiles": records})
+    else:
+        show_profiles(output_console(), answers)

@@ -66,8 +66,8 @@ class WrittenKey:
 
 
 @dataclass(slots=True)
-class Arguments:
-    """A command, read."""
+class ReadArguments:
+    """A parsed command."""
 
     found: FoundCommand
     flags: list[Flag] = field(default_factory=list)

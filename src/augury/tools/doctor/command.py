@@ -16,7 +16,7 @@ from augury.config.errors import ConfigError
 from augury.config.facts import ModelFacts, read_facts
 from augury.config.files import read_bounded
 from augury.tools.doctor.annotations import annotated
-from augury.tools.doctor.examine import Asked, Examination, check_release, examine
+from augury.tools.doctor.examine import CheckedAgainst, Examination, check_release, examine
 from augury.tools.doctor.fix import mended, unified
 from augury.tools.doctor.found.find import HOLDS, kind_by_name
 from augury.tools.doctor.report import as_record, counts, exit_code, sarif
@@ -37,7 +37,9 @@ def doctor(
     what: Annotated[list[str], typer.Argument(metavar="FILE|DIR|-|COMMAND", help="A file, a directory, - or a line.")],
     vllm_version: Annotated[
         str | None,
-        typer.Option(metavar="VERSION", help="The release it is for; else what the file names, else the newest known."),
+        typer.Option(
+            metavar="VERSION", help="The vLLM release it is for; default: what the file names, or the newest known."
+        ),
     ] = None,
     target: Annotated[str | None, typer.Option(metavar="DIR", help="The target's config.json and tokenizer.")] = None,
     drafter: Annotated[str | None, typer.Option(metavar="DIR", help="The drafter's.")] = None,
@@ -51,13 +53,14 @@ def doctor(
         Format, typer.Option("--format", help="What is printed; github: annotations of a pull request.")
     ] = "text",
     skip_others: Annotated[
-        bool,
-        typer.Option("--skip-others", help="Pass over files without a command, as hooks that name all files need."),
+        bool, typer.Option("--skip-others", help="Skip files without a command, for hooks that pass every file.")
     ] = False,
     old: Annotated[
-        str | None, typer.Option("--from", metavar="VERSION", help="The release you run, with --to.")
+        str | None, typer.Option("--from", metavar="VERSION", help="With --to: the release you run now.")
     ] = None,
-    new: Annotated[str | None, typer.Option("--to", metavar="VERSION", help="What an upgrade to it changes.")] = None,
+    new: Annotated[
+        str | None, typer.Option("--to", metavar="VERSION", help="Show what an upgrade to this release changes.")
+    ] = None,
 ) -> None:
     """Lint vllm and augury commands. Exit code: 0 clean, 1 errors (with --strict: or warnings), 2 not readable."""
     _forgive_output()
@@ -112,7 +115,7 @@ def _looked_at(
 ) -> tuple[list[Examination], list[Examination]]:
     """Everything that was named, as it is and, where asked, as it would be fixed."""
     release = check_release(release) if release is not None else None
-    asked = Asked(release, _facts("--target", target), _facts("--drafter", drafter))
+    asked = CheckedAgainst(release, _facts("--target", target), _facts("--drafter", drafter))
     found = [found for one in what for found in _examined(one, asked, skip_others)]
     before = [one for one in found if one.commands] if skip_others else _with_commands(found, what)
     return before, [mended(one, asked) for one in before] if fix else before
@@ -123,7 +126,7 @@ def _upgrade(
 ) -> int:
     """Show what an upgrade changes; 1 where it breaks a command."""
     old, new = releases(old, new)
-    asked = Asked(None, _facts("--target", target), _facts("--drafter", drafter))
+    asked = CheckedAgainst(None, _facts("--target", target), _facts("--drafter", drafter))
     looked_at = _with_commands([found for one in what for found in _examined(one, asked)], what)
     found = [one for text in looked_at for one in upgrades(text.text, text.name, asked, old, new)]
     bad = ("error", "warning") if strict else ("error",)
@@ -144,7 +147,7 @@ def _facts(option: str, directory: str | None) -> ModelFacts | None:
     return facts
 
 
-def _examined(what: str, asked: Asked, skip_others: bool = False) -> Iterator[Examination]:
+def _examined(what: str, asked: CheckedAgainst, skip_others: bool = False) -> Iterator[Examination]:
     """What was asked for, examined: one text, or every file of a directory that holds a command."""
     if what == "-":
         raw = sys.stdin.buffer.read(LARGEST + 1)
@@ -174,7 +177,7 @@ def _examined(what: str, asked: Asked, skip_others: bool = False) -> Iterator[Ex
         raise ConfigError(f"{what!r} is no file; name one, or give a whole command such as 'vllm serve MODEL ...'.")
 
 
-def _as_far(text: str, name: str, asked: Asked) -> Iterator[Examination]:
+def _as_far(text: str, name: str, asked: CheckedAgainst) -> Iterator[Examination]:
     """One file of many: that it cannot be read does not keep the others from being read."""
     try:
         yield examine(text, name, asked)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from augury.config.history import OLD_VALUES
-from augury.config.keys import OWN, Key
+from augury.config.keys import OWN, ConfigKey
 from augury.config.read import KEYS
 from augury.config.releases import forgives
 from augury.config.versions import Version, valid_in, version
 from augury.methods.registry import readers
 from augury.plugins.vllm.names import CLASSES
-from augury.tools.doctor.arguments import Arguments, WrittenKey
+from augury.tools.doctor.arguments import ReadArguments, WrittenKey
 from augury.tools.doctor.flags import FLAG_SINCE
 from augury.tools.doctor.found.places import Edit
 from augury.tools.doctor.problems import Problem
@@ -20,7 +20,7 @@ SCHEDULES_SINCE = "0.24"
 
 
 def declared_problems(
-    args: Arguments, release: Version, text: str, plugged: bool = False
+    args: ReadArguments, release: Version, text: str, plugged: bool = False
 ) -> tuple[list[Problem], dict[str, Any]]:
     """What the release refuses or drops, and the keys that are left when it has; plugged: Augury is installed there."""
     problems, left = [], {}
@@ -37,7 +37,7 @@ def declared_problems(
     return problems, left
 
 
-def flag_problems(args: Arguments, release: Version) -> list[Problem]:
+def flag_problems(args: ReadArguments, release: Version) -> list[Problem]:
     """Flags that came later."""
     problems = []
     for flag in args.flags:
@@ -49,7 +49,7 @@ def flag_problems(args: Arguments, release: Version) -> list[Problem]:
     return problems
 
 
-def _key(name: str, setting: WrittenKey, args: Arguments, release: Version, text: str) -> Problem | None:
+def _key(name: str, setting: WrittenKey, args: ReadArguments, release: Version, text: str) -> Problem | None:
     known = KEYS.get(name)
     if known is None:
         if not forgives(text) or name == "tensor_parallel_size":
@@ -63,7 +63,9 @@ def _key(name: str, setting: WrittenKey, args: Arguments, release: Version, text
     return None
 
 
-def _outside(known: Key, name: str, setting: WrittenKey, args: Arguments, release: Version, text: str) -> Problem:
+def _outside(
+    known: ConfigKey, name: str, setting: WrittenKey, args: ReadArguments, release: Version, text: str
+) -> Problem:
     says = {"since": known.since, "until": known.until or "", "instead": _when(known)}
     if forgives(text):
         return _problem("key-ignored", name, setting, says, setting.drop())
@@ -81,20 +83,20 @@ def _instead(words: str) -> str:
     return f"use {words}"
 
 
-def _when(known: Key) -> str:
+def _when(known: ConfigKey) -> str:
     if known.since == OWN:
         return "it is Augury's own"
     return f"it came with {known.since}" if known.until is None else f"it is valid in {known.releases}"
 
 
-def _renewed(name: str, setting: WrittenKey, args: Arguments, release: Version) -> list[Edit]:
+def _renewed(name: str, setting: WrittenKey, args: ReadArguments, release: Version) -> list[Edit]:
     new = replacement(name, setting, args, release)
     if new is None or setting.member is None:
         return setting.drop()
     return setting.rename(new[0]) + setting.set(new[1])
 
 
-def replacement(name: str, setting: WrittenKey, args: Arguments, release: Version) -> tuple[str, Any] | None:
+def replacement(name: str, setting: WrittenKey, args: ReadArguments, release: Version) -> tuple[str, Any] | None:
     """What the release has instead of a key that it dropped, if anything."""
     tokens = args.keys["num_speculative_tokens"].value if "num_speculative_tokens" in args.keys else None
     if not isinstance(tokens, int) or isinstance(tokens, bool):
@@ -109,7 +111,7 @@ def replacement(name: str, setting: WrittenKey, args: Arguments, release: Versio
 
 
 def _value(
-    name: str, setting: WrittenKey, window: tuple[str, str | None], args: Arguments, release: Version
+    name: str, setting: WrittenKey, window: tuple[str, str | None], args: ReadArguments, release: Version
 ) -> Problem:
     since, until = window
     says = {"value": setting.value, "since": since, "until": until or ""}
@@ -127,7 +129,7 @@ def _value(
     return _problem("value-gone", name, setting, says, edits)
 
 
-def _by_plugin(name: str, setting: WrittenKey, args: Arguments, plugged: bool) -> bool:
+def _by_plugin(name: str, setting: WrittenKey, args: ReadArguments, plugged: bool) -> bool:
     """Whether a value is Augury's own, and its plugin is there to understand it."""
     window = KEYS[name].values.get(setting.value) if name in KEYS and isinstance(setting.value, str) else None
     if window is None or window[0] != OWN:
@@ -136,13 +138,13 @@ def _by_plugin(name: str, setting: WrittenKey, args: Arguments, plugged: bool) -
     return plugged or _plugged(args) or str(getattr(scheduler, "value", "")).startswith(CLASSES)
 
 
-def _plugged(args: Arguments) -> bool:
+def _plugged(args: ReadArguments) -> bool:
     """Whether the drafter is a class of Augury's plugin, which then is installed and reads keys of its own."""
     model = args.keys["model"].value if "model" in args.keys else None
     return isinstance(model, str) and model.startswith(CLASSES)
 
 
-def unused_problems(args: Arguments, method: str, left: dict[str, Any]) -> list[Problem]:
+def unused_problems(args: ReadArguments, method: str, left: dict[str, Any]) -> list[Problem]:
     """Keys that the method does not read."""
     found: list[Problem] = []
     if _plugged(args):

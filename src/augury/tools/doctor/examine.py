@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from augury.config.errors import ConfigError
-from augury.config.facts import ModelFacts, Target, read_facts
+from augury.config.facts import ModelFacts, TargetInfo, read_facts
 from augury.config.speculative import SpeculativeConfig
 from augury.config.speculators import is_speculator, said_itself, target_of
 from augury.config.versions import NEWEST, OLDEST, Version, beyond_newest, version
@@ -18,10 +18,10 @@ from augury.methods.mlp_speculator import MLP_SPECULATOR
 from augury.methods.notes import Note
 from augury.methods.recognise import USUAL_SPECULATOR, choose, recognise
 from augury.methods.registry import ALIASES, METHODS
-from augury.tools.doctor.arguments import Arguments
+from augury.tools.doctor.arguments import ReadArguments
 from augury.tools.doctor.declared import declared_problems, flag_problems, unused_problems
 from augury.tools.doctor.facts import command_facts, model_facts
-from augury.tools.doctor.field_facts import Beside, beside, field_facts
+from augury.tools.doctor.field_facts import FileContext, beside, field_facts
 from augury.tools.doctor.findings import Finding, findings
 from augury.tools.doctor.found.command import FoundCommand
 from augury.tools.doctor.found.find import find_commands
@@ -37,12 +37,16 @@ from augury.tools.knowledge.conditions import KnownFacts
 SERVES_SPECULATORS = "0.10.1"  # a drafter that names its target, in the place of the target
 PLUGIN_METHOD = "arctic"
 PLUGIN_KEYS = (
-    "enable_suffix_decoding", "suffix_cache_max_depth", "suffix_cache_max_requests", "suffix_max_spec_factor",
-    "suffix_max_spec_offset", "suffix_min_token_prob",
-)  # fmt: skip
+    "enable_suffix_decoding",
+    "suffix_cache_max_depth",
+    "suffix_cache_max_requests",
+    "suffix_max_spec_factor",
+    "suffix_max_spec_offset",
+    "suffix_min_token_prob",
+)
 
 
-class Asked(NamedTuple):
+class CheckedAgainst(NamedTuple):
     """What commands are checked against."""
 
     release: str | None = None  # of vLLM; None: what the file names, otherwise the newest known
@@ -92,7 +96,7 @@ class Examination:
         return line, offset - self.starts[line - 1] + 1
 
 
-def examine(text: str, name: str = "", asked: Asked = Asked()) -> Examination:
+def examine(text: str, name: str = "", asked: CheckedAgainst = CheckedAgainst()) -> Examination:
     """Find and lint every command in a text."""
     commands = [read_arguments(found) for found in find_commands(text, name)]
     others = beside(text, commands)
@@ -106,7 +110,7 @@ def check_release(text: str, option: str = "--vllm-version") -> str:
     return text
 
 
-def _examine(args: Arguments, asked: Asked, others: Beside) -> Examined:
+def _examine(args: ReadArguments, asked: CheckedAgainst, others: FileContext) -> Examined:
     found = args.found
     release, named_by = _release(found, asked)
     result = Examined(found.program or "speculative_config", found.start, release, named_by)
@@ -146,7 +150,7 @@ def _examine(args: Arguments, asked: Asked, others: Beside) -> Examined:
 
 
 def _facts_beside(
-    args: Arguments, facts: dict[str, Any], target: ModelFacts | None, draft: ModelFacts | None, others: Beside
+    args: ReadArguments, facts: dict[str, Any], target: ModelFacts | None, draft: ModelFacts | None, others: FileContext
 ) -> dict[str, Any]:
     """What the models' files, the field and the commands around it add to a command's own facts."""
     more = model_facts(facts, target, draft, args.number("max-model-len"))
@@ -159,7 +163,7 @@ def _facts_beside(
     return more
 
 
-def _release(found: FoundCommand, asked: Asked) -> tuple[str | None, str]:
+def _release(found: FoundCommand, asked: CheckedAgainst) -> tuple[str | None, str]:
     if found.tool == "augury":
         return None, "nobody"
     if asked.release is not None:
@@ -169,7 +173,7 @@ def _release(found: FoundCommand, asked: Asked) -> tuple[str | None, str]:
     return NEWEST, "nobody"
 
 
-def _text(args: Arguments, key: str) -> str | None:
+def _text(args: ReadArguments, key: str) -> str | None:
     setting = args.keys.get(key)
     return setting.value if setting is not None and isinstance(setting.value, str) else None
 
@@ -182,7 +186,12 @@ def _local(model: str | None) -> ModelFacts | None:
 
 
 def _resolve(
-    args: Arguments, target: ModelFacts | None, asked: Asked, release: str | None, number: Version | None, plugged: bool
+    args: ReadArguments,
+    target: ModelFacts | None,
+    asked: CheckedAgainst,
+    release: str | None,
+    number: Version | None,
+    plugged: bool,
 ) -> tuple[str | None, SpeculativeConfig | None, list[Problem]]:
     """The method, the configuration as far as it resolves, and what was wrong with it."""
     left = {name: setting.value for name, setting in args.keys.items()}
@@ -198,7 +207,7 @@ def _resolve(
     silent = unwritten(left, args.target, target, number) if number is not None and asked.drafter is None else None
     left |= {"method": silent} if silent else {}
     sizes = _ranks(args), args.number("max-model-len")
-    config, refused = settle(args, left, Target(args.target, target, *sizes), release, asked.drafter)
+    config, refused = settle(args, left, TargetInfo(args.target, target, *sizes), release, asked.drafter)
     # What cannot be seen from here may well be there.
     untold = args.partial or silent == ""
     stated = "k-missing" if silent == MLP_SPECULATOR.name else ""  # such checkpoints say their length themselves
@@ -214,12 +223,12 @@ def _resolve(
     return method, config, problems
 
 
-def _of_plugin(args: Arguments) -> bool:
+def _of_plugin(args: ReadArguments) -> bool:
     """Whether a configuration is written for the plugin ArcticInference, which brings a method and keys of its own."""
     return _text(args, "method") == PLUGIN_METHOD or any(key in PLUGIN_KEYS for key in args.keys)
 
 
-def _ranks(args: Arguments) -> int | None:
+def _ranks(args: ReadArguments) -> int | None:
     """The target's tensor parallelism: 1 where a command leaves it out, unknown where it is filled in elsewhere."""
     if args.flag("tensor-parallel-size") is not None:
         return args.number("tensor-parallel-size")
@@ -252,7 +261,7 @@ def _seen_here(note: Note) -> bool:
     return told and note.kind != "translated" and NOT_HERE not in note.text
 
 
-def _noted(args: Arguments, config: SpeculativeConfig) -> Iterator[Problem]:
+def _noted(args: ReadArguments, config: SpeculativeConfig) -> Iterator[Problem]:
     """Remarks of config/ that are faults to an operator."""
     for note in config.notes:
         says = {"text": note.text.rstrip(".")}

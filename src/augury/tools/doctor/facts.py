@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from augury.config.facts import ModelFacts, Target
+from augury.config.facts import ModelFacts, TargetInfo
 from augury.config.read import KEYS
 from augury.config.releases import runs_old, vllm_slots
 from augury.config.speculative import SpeculativeConfig
@@ -17,7 +17,7 @@ from augury.methods.mtp import trained_depth
 from augury.methods.recognise import by_name, vllm_view
 from augury.methods.registry import ALIASES, METHODS, readers
 from augury.methods.spec import Method
-from augury.tools.doctor.arguments import Arguments, whole_number
+from augury.tools.doctor.arguments import ReadArguments, whole_number
 from augury.tools.doctor.target_names import name_facts
 
 SIZE = re.compile(r"(?<![a-z0-9.])(\d+(?:\.\d+)?)b(?![a-z0-9])")  # 8 of Llama-3.1-8B; neither A3B nor 8x7B
@@ -29,7 +29,7 @@ TREE_DEPTH = "suffix_decoding_max_tree_depth"
 
 
 def command_facts(
-    args: Arguments, config: SpeculativeConfig | None, method: str | None, release: Version | None
+    args: ReadArguments, config: SpeculativeConfig | None, method: str | None, release: Version | None
 ) -> dict[str, Any]:
     """What the command says, by the names of fact_names.py; what it does not say is left out."""
     program, keys = args.found.program, {name: setting.value for name, setting in args.keys.items()}
@@ -59,7 +59,7 @@ def command_facts(
     return {**facts, **_derived(facts, keys, config.method if config else method, release)}
 
 
-def _engine(args: Arguments) -> dict[str, Any]:
+def _engine(args: ReadArguments) -> dict[str, Any]:
     backend = args.flag("attention-backend")
     task = args.flag("task", "runner", "convert")
     draft_tp = args.keys.get("draft_tensor_parallel_size")
@@ -92,7 +92,7 @@ def _engine(args: Arguments) -> dict[str, Any]:
     }
 
 
-def _surroundings(args: Arguments) -> dict[str, Any]:
+def _surroundings(args: ReadArguments) -> dict[str, Any]:
     variables = {name: variable.value for name, variable in args.found.environment.items()}
     quantization, temperature = args.flag("quantization"), args.flag("temperature")
     sampler = args.object("additional-config").get("rejection_sampler_config")
@@ -114,7 +114,7 @@ def _surroundings(args: Arguments) -> dict[str, Any]:
     return found | ({"attention_backend": backend.lower()} if backend and not args.flag("attention-backend") else {})
 
 
-def _on_cpu(args: Arguments, variables: Mapping[str, str]) -> bool:
+def _on_cpu(args: ReadArguments, variables: Mapping[str, str]) -> bool:
     """Whether the command is for vLLM's build for CPUs: by its image, its variables or its device."""
     device = args.flag("device")
     named = getattr(device, "value", None) == "cpu" or variables.get("VLLM_TARGET_DEVICE") == "cpu"
@@ -137,7 +137,7 @@ def _draft_backend(own: Any, facts: dict[str, Any], release: Version | None) -> 
     return facts["attention_backend"] if inherits else None
 
 
-def _graphs(args: Arguments, rows: int | None) -> dict[str, Any]:
+def _graphs(args: ReadArguments, rows: int | None) -> dict[str, Any]:
     compilation = args.object("compilation-config")
     dotted = args.flag("compilation-config.cudagraph_capture_sizes")
     several = args.flag("cudagraph-capture-sizes", "cuda-graph-sizes")
@@ -191,7 +191,7 @@ def _old_runner(card: Method, facts: dict[str, Any], keys: dict[str, Any], relea
     if release is None:
         return None
     old = True if facts["runner"] == "0" else runs_old(card, keys, release)
-    return old or (None if facts["cpu"] else old)  # on a CPU it also hangs on Triton, which the command does not show
+    return old or (None if facts["cpu"] else old)  # on a CPU it also depends on Triton, which the command does not show
 
 
 def model_facts(
@@ -228,7 +228,7 @@ def _vllm_method(facts: dict[str, Any], target: ModelFacts | None, draft: ModelF
         return card.name
     if (model is None and not inside) or (written and written not in METHODS and written not in ALIASES):
         return None
-    return vllm_view(written, card, model, Target(facts["target_name"], target), draft) or None
+    return vllm_view(written, card, model, TargetInfo(facts["target_name"], target), draft) or None
 
 
 def _weights(model: ModelFacts) -> int | None:

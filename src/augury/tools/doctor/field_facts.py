@@ -12,7 +12,7 @@ from augury.config.versions import version
 from augury.methods.mtp import MTP
 from augury.methods.recognise import by_name
 from augury.methods.registry import METHODS
-from augury.tools.doctor.arguments import Arguments, whole_number
+from augury.tools.doctor.arguments import ReadArguments, whole_number
 from augury.tools.doctor.target_names import COPIES, name_facts, pair_facts
 from augury.tools.knowledge.families import by_name as family_by_name
 from augury.tools.knowledge.families import by_type
@@ -25,7 +25,7 @@ INSTALLED = re.compile(r"\bpip3?\s+install\b[^\n;&|]{0,400}[\s'\"]augury(?=[\s'\
 STRETCHES = ("rope", "max_position_embeddings")  # overrides that change how far positions reach
 
 
-class Beside(NamedTuple):
+class FileContext(NamedTuple):
     """What else is in the file that a command stands in."""
 
     arctic: bool = False  # it installs arctic-inference
@@ -34,7 +34,7 @@ class Beside(NamedTuple):
     handed_over: Mapping[str | None, str] = {}  # by target: the K of servers that pair up and differ
 
 
-def beside(text: str, commands: Iterable[Arguments]) -> Beside:
+def beside(text: str, commands: Iterable[ReadArguments]) -> FileContext:
     """Gathered before the commands are examined one by one."""
     listed = list(commands)
     servers: dict[str | None, list[tuple[str, int]]] = {}
@@ -45,10 +45,10 @@ def beside(text: str, commands: Iterable[Arguments]) -> Beside:
             servers.setdefault(args.target, []).append((role, k))
     differ = {target: said for target, pairs in servers.items() if (said := _unequal(pairs))}
     arctic = "arctic-inference" in text or "arctic_inference" in text
-    return Beside(arctic, bool(INSTALLED.search(text)), any(args.speculates for args in listed), differ)
+    return FileContext(arctic, bool(INSTALLED.search(text)), any(args.speculates for args in listed), differ)
 
 
-def _drafts_nothing(args: Arguments) -> bool:
+def _drafts_nothing(args: ReadArguments) -> bool:
     setting = args.keys.get("num_speculative_tokens_per_batch_size")
     ranges = setting.value if setting is not None and isinstance(setting.value, list) else []
     return any(isinstance(one, list) and one[-1:] == [0] for one in ranges)
@@ -63,7 +63,11 @@ def _unequal(servers: list[tuple[str, int]]) -> str:
 
 
 def field_facts(
-    args: Arguments, facts: Mapping[str, Any], target: ModelFacts | None, draft: ModelFacts | None, others: Beside
+    args: ReadArguments,
+    facts: Mapping[str, Any],
+    target: ModelFacts | None,
+    draft: ModelFacts | None,
+    others: FileContext,
 ) -> dict[str, Any]:
     """By the names of fact_names.py."""
     found = _flags(args) | _kind(facts, target) | {"schedule_zero": _drafts_nothing(args)}
@@ -90,7 +94,7 @@ def _copy(name: str | None) -> str | None:
     return next((found[1] for found in COPIES.finditer(last) if found.end() == len(last)), None)
 
 
-def _flags(args: Arguments) -> dict[str, Any]:
+def _flags(args: ReadArguments) -> dict[str, Any]:
     parser, cache = args.flag("tool-call-parser"), args.flag("kv-cache-dtype")
     mode = args.flag("mamba-cache-mode")
     compilation = args.object("compilation-config")

@@ -8,7 +8,7 @@ from functools import cache
 from typing import Any, NamedTuple
 
 from augury.config.versions import Version
-from augury.tools.doctor.arguments import Arguments
+from augury.tools.doctor.arguments import ReadArguments
 from augury.tools.doctor.found.places import Edit
 from augury.tools.doctor.problems import Problem
 from augury.tools.doctor.refused import anchor
@@ -43,7 +43,9 @@ def _problem_in(condition: Mapping[str, Any]) -> str:
     return found[1] if found else ""
 
 
-def findings(args: Arguments, known: KnownFacts, problems: list[Problem], release: Version | None) -> Iterator[Finding]:
+def findings(
+    args: ReadArguments, known: KnownFacts, problems: list[Problem], release: Version | None
+) -> Iterator[Finding]:
     """What there is to say of one command."""
     for entry, name in _asked(args.found.tool, release):
         for problem in problems if name else ():
@@ -68,7 +70,7 @@ def _finding(entry: Entry, facts: Mapping[str, Any], start: int, end: int, edits
     return Finding(entry.id, entry.severity, message, why, fix, entry.source, start, end, tuple(edits))
 
 
-def _pointed(args: Arguments, entry: Entry) -> tuple[int, int]:
+def _pointed(args: ReadArguments, entry: Entry) -> tuple[int, int]:
     for name in entry.at:
         flag = args.flag(name.removeprefix("--")) if name.startswith("--") else None
         setting = args.keys.get(name)
@@ -82,7 +84,7 @@ def _pointed(args: Arguments, entry: Entry) -> tuple[int, int]:
     return anchor(args) if args.speculates else (args.found.start, args.found.end)
 
 
-def _changed(args: Arguments, entry: Entry) -> list[Edit]:
+def _changed(args: ReadArguments, entry: Entry) -> list[Edit]:
     """The edit an entry asks for, where the thing to be changed is there."""
     change = entry.change
     if change is None or args.found.computed:

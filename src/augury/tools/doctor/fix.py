@@ -7,14 +7,14 @@ import re
 from collections import Counter
 
 from augury.config.errors import ConfigError
-from augury.tools.doctor.examine import Asked, Examination, examine
+from augury.tools.doctor.examine import CheckedAgainst, Examination, examine
 from augury.tools.doctor.found.places import Edit
 
 MOST_CHANGES = 200
 MOST_WORK = 10_000  # commands examined again, all attempts together
 
 
-def mended(examination: Examination, asked: Asked) -> Examination:
+def mended(examination: Examination, asked: CheckedAgainst) -> Examination:
     """The text with every fixable finding fixed, examined again."""
     now = examination
     tried: set[tuple[str, int]] = set()
@@ -26,7 +26,7 @@ def mended(examination: Examination, asked: Asked) -> Examination:
     return now
 
 
-def _one_better(now: Examination, asked: Asked, tried: set[tuple[str, int]]) -> Examination | None:
+def _one_better(now: Examination, asked: CheckedAgainst, tried: set[tuple[str, int]]) -> Examination | None:
     for finding in now.findings:
         if not finding.edits or len(tried) * len(now.commands) > MOST_WORK:
             continue

@@ -46,15 +46,16 @@ OLD_FLAGS = {
     "disable-logprobs-during-spec-decoding": "disable_logprobs",
 }
 
-SWITCHES = {
-    "enforce-eager", "enable-lora", "enable-prefix-caching", "enable-chunked-prefill", "trust-remote-code",
-    "async-scheduling", "enable-expert-parallel", "disable-log-requests", "disable-log-stats", "enable-log-requests",
-    "enable-auto-tool-choice", "enable-dbo", "kv-sharing-fast-prefill", "enable-reasoning", "save-result",
-    "save-detailed", "ignore-eos", "headless", "enable-sleep-mode", "disable-cascade-attn", "enable-eplb",
-    "enable-per-request-metrics", "enable-force-include-usage", "disable-frontend-multiprocessing", "profile",
-    "speculative-disable-mqa-scorer", "use-v2-block-manager", "enable-server-load-tracking",
-    "disable-uvicorn-access-log",
-}  # fmt: skip
+SWITCHES = set(
+    """
+    enforce-eager enable-lora enable-prefix-caching enable-chunked-prefill trust-remote-code async-scheduling
+    enable-expert-parallel disable-log-requests disable-log-stats enable-log-requests enable-auto-tool-choice
+    enable-dbo kv-sharing-fast-prefill enable-reasoning save-result save-detailed ignore-eos headless
+    enable-sleep-mode disable-cascade-attn enable-eplb enable-per-request-metrics enable-force-include-usage
+    disable-frontend-multiprocessing profile speculative-disable-mqa-scorer use-v2-block-manager
+    enable-server-load-tracking disable-uvicorn-access-log
+    """.split()
+)
 SWITCHES |= {f"no-{name}" for name in SWITCHES}
 TAKES_SEVERAL = {"cudagraph-capture-sizes", "cuda-graph-sizes", "lora-modules", "served-model-name", "middleware"}
 OTHERS = {"per-request-spec-decode-metrics"}

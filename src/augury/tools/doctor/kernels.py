@@ -8,7 +8,7 @@ from difflib import get_close_matches
 from typing import Any, NamedTuple
 
 from augury.config.versions import Version, version
-from augury.tools.doctor.arguments import Arguments, Flag
+from augury.tools.doctor.arguments import Flag, ReadArguments
 from augury.tools.doctor.found.places import Edit, set_value
 from augury.tools.doctor.problems import Problem
 
@@ -21,12 +21,13 @@ BACKEND_FAMILIES = re.compile(r"ROCM_|MLA|^CUSTOM$")
 BACKEND_GONE = {"TREE_ATTN": "0.21"}
 
 # Names that people write; which release takes which is not known here.
-QUANTIZATIONS = (
-    "ascend", "auto-round", "auto_round", "awq", "awq_marlin", "bitblas", "bitsandbytes", "compressed-tensors",
-    "experts_int8", "fbgemm_fp8", "fp8", "gguf", "gptq", "gptq_bitblas", "gptq_marlin", "gptq_marlin_24", "hqq",
-    "humming", "inc", "ipex", "marlin", "modelopt", "modelopt_fp4", "modelopt_mixed", "modelopt_mxfp8", "moe_wna16",
-    "mxfp4", "mxfp8", "petit_nvfp4", "ptpc_fp8", "quark", "rtn", "torchao", "tpu_int8",
-)  # fmt: skip
+QUANTIZATIONS = tuple(
+    """
+    ascend auto-round auto_round awq awq_marlin bitblas bitsandbytes compressed-tensors experts_int8 fbgemm_fp8 fp8
+    gguf gptq gptq_bitblas gptq_marlin gptq_marlin_24 hqq humming inc ipex marlin modelopt modelopt_fp4
+    modelopt_mixed modelopt_mxfp8 moe_wna16 mxfp4 mxfp8 petit_nvfp4 ptpc_fp8 quark rtn torchao tpu_int8
+    """.split()
+)
 
 
 class _Named(NamedTuple):
@@ -39,7 +40,7 @@ class _Named(NamedTuple):
     renamed: Callable[[str], list[Edit]]
 
 
-def named_problems(args: Arguments, release: Version) -> Iterator[Problem]:
+def named_problems(args: ReadArguments, release: Version) -> Iterator[Problem]:
     """Back ends and quantisations that are misspelt, gone, or not known here."""
     for named in _named(args, "attention-backend", "attention_backend", VARIABLE):
         if named.value.lower() != "auto":
@@ -76,7 +77,7 @@ def _problem(name: str, named: _Named, close: str, **says: str) -> Problem:
     return Problem(name, named.start, named.end, {"value": named.value, "where": named.where, "close": close, **says})
 
 
-def _named(args: Arguments, flag_name: str, key: str, variable: str) -> Iterator[_Named]:
+def _named(args: ReadArguments, flag_name: str, key: str, variable: str) -> Iterator[_Named]:
     """Wherever a name of that kind is written as plain text."""
     flag, setting = args.flag(flag_name), args.keys.get(key)
     said = args.found.environment.get(variable)

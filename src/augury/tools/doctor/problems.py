@@ -1,4 +1,4 @@
-"""What is wrong with the way something is written, before anybody asks what it means."""
+"""What is wrong with the way something is written, before its meaning is looked at."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from augury.config.errors import ConfigError
 from augury.methods.recognise import stands_for
-from augury.tools.doctor.arguments import Arguments, Flag, WrittenKey, whole_number
+from augury.tools.doctor.arguments import Flag, ReadArguments, WrittenKey, whole_number
 from augury.tools.doctor.flags import OLD_FLAGS, SHORT, SPECULATIVE, SWITCHES, TAKES_SEVERAL, near
 from augury.tools.doctor.found.command import FoundCommand
 from augury.tools.doctor.found.mapped import Mapped
@@ -24,9 +24,9 @@ DASHES = "\u2013\u2014\u2015\u2212"  # longer than the one on the keyboard
 MOST_WORDS = 1_000  # of one command, or keys of one file; vLLM has some two hundred flags
 
 
-def read_arguments(found: FoundCommand) -> Arguments:
+def read_arguments(found: FoundCommand) -> ReadArguments:
     """Read a command's words, or a file's settings."""
-    result = Arguments(found)
+    result = ReadArguments(found)
     count = max(len(found.words), len(found.settings.members) if found.settings is not None else 0)
     if count > MOST_WORDS:
         raise ConfigError(f"a command of {count:,} words cannot be examined; {MOST_WORDS:,} are the most.")
@@ -46,7 +46,7 @@ def read_arguments(found: FoundCommand) -> Arguments:
     return result
 
 
-def _fold_old_flags(result: Arguments) -> None:
+def _fold_old_flags(result: ReadArguments) -> None:
     """Offer one object in the place of the flags that became its keys."""
     old = [flag for flag in result.flags if flag.name in OLD_FLAGS]
     told = [problem for problem in result.problems if problem.name == "flag-gone"]
@@ -59,7 +59,7 @@ def _fold_old_flags(result: Arguments) -> None:
     told[0].edits = [Edit(first.start, first.stop, outer), *(edit for flag in others for edit in flag.removal())]
 
 
-def _split(result: Arguments, words: list[Word]) -> list[Word]:
+def _split(result: ReadArguments, words: list[Word]) -> list[Word]:
     """Elements of a list that hold a flag and its value in one, which no shell will take apart."""
     out = []
     for word in words:
@@ -84,7 +84,7 @@ def _behind(rest: Word) -> list[Word]:
     return [Word(one.body, one.quotes, one.start, one.end, False) for one in plain_words(rest.body)]
 
 
-def _read_words(result: Arguments, words: list[Word]) -> None:
+def _read_words(result: ReadArguments, words: list[Word]) -> None:
     i = 0
     while i < len(words):
         word = words[i]
@@ -130,7 +130,7 @@ def _canonical(name: str) -> str:
     return head + dot + tail.replace("-", "_")
 
 
-def _take_flag(result: Arguments, flag: Flag, rest: list[Word]) -> int:
+def _take_flag(result: ReadArguments, flag: Flag, rest: list[Word]) -> int:
     """File a flag; returns how many of the words after it belonged to its torn value."""
     before = result.flag(flag.name)
     result.flags.append(flag)
@@ -159,7 +159,7 @@ def _take_flag(result: Arguments, flag: Flag, rest: list[Word]) -> int:
     return 0
 
 
-def _misspelt(result: Arguments, flag: Flag, close: str) -> None:
+def _misspelt(result: ReadArguments, flag: Flag, close: str) -> None:
     edits = []
     if flag.word is not None and (close != "speculative-config" or flag.word.text.lstrip().startswith("{")):
         edits = [Edit(flag.start, flag.end, f"--{close}")]
@@ -172,7 +172,7 @@ def _misspelt(result: Arguments, flag: Flag, close: str) -> None:
     result.problems.append(Problem(name, flag.start, flag.end, says, edits))
 
 
-def _take_key(result: Arguments, flag: Flag, path: str, value: Any) -> None:
+def _take_key(result: ReadArguments, flag: Flag, path: str, value: Any) -> None:
     """A key given by a flag of its own: a shortcut or `-sc.key`."""
     result.speculates = True
     name, dot, inner = path.rstrip("+").partition(".")
@@ -200,7 +200,7 @@ def _value(text: Any) -> Any:
         return text
 
 
-def _take_word(result: Arguments, word: Word, rest: list[Word]) -> int:
+def _take_word(result: ReadArguments, word: Word, rest: list[Word]) -> int:
     """The JSON of speculative_config; returns how many words it took."""
     result.speculates = True
     read = read_object(word, rest)
@@ -214,7 +214,7 @@ def _take_word(result: Arguments, word: Word, rest: list[Word]) -> int:
     return read.words
 
 
-def _take_object(result: Arguments, node: Node) -> None:
+def _take_object(result: ReadArguments, node: Node) -> None:
     result.speculates, result.whole = True, node
     if node.untold:
         result.partial = True
@@ -231,7 +231,7 @@ def _take_object(result: Arguments, node: Node) -> None:
         _file(result, name, WrittenKey(member.node.value, start, end, node, member))
 
 
-def _file(result: Arguments, name: str, setting: WrittenKey) -> None:
+def _file(result: ReadArguments, name: str, setting: WrittenKey) -> None:
     """A key of the object; a flag before it may have given it already."""
     earlier = result.keys.get(name)
     if earlier is not None and earlier.flag is not None:
@@ -242,7 +242,7 @@ def _file(result: Arguments, name: str, setting: WrittenKey) -> None:
     result.keys[name] = setting
 
 
-def _read_settings(result: Arguments, node: Node) -> None:
+def _read_settings(result: ReadArguments, node: Node) -> None:
     """A file of engine arguments, as vLLM's --config takes it."""
     for member in node.members:
         name = member.name.replace("_", "-")

@@ -6,11 +6,11 @@ import re
 from typing import Any
 
 from augury.config.errors import ConfigError
-from augury.config.facts import ModelFacts, Target
+from augury.config.facts import ModelFacts, TargetInfo
 from augury.config.resolve import resolve
 from augury.config.speculative import SpeculativeConfig
 from augury.methods.registry import METHODS
-from augury.tools.doctor.arguments import Arguments
+from augury.tools.doctor.arguments import ReadArguments
 from augury.tools.doctor.found.places import Edit
 from augury.tools.doctor.problems import Problem
 
@@ -21,26 +21,39 @@ OURS_ALONE = "another tokenizer"  # Augury refuses vocabularies of one size and 
 
 # Words of an error, and what the doctor calls it; the first that fits.
 NAMES = (
-    ("is not a key of the drafter", "spec-tp"), ("is filled in by the engine", "key-internal"),
-    (r"\.method=.* is unknown", "method-unknown"), ("is unknown", "key-unknown"),
-    ("came with vLLM", "method-too-new"), ("is refused from vLLM", "method-gap"), ("is only a name", "method-gone"),
+    ("is not a key of the drafter", "spec-tp"),
+    ("is filled in by the engine", "key-internal"),
+    (r"\.method=.* is unknown", "method-unknown"),
+    ("is unknown", "key-unknown"),
+    ("came with vLLM", "method-too-new"),
+    ("is refused from vLLM", "method-gap"),
+    ("is only a name", "method-gone"),
     ("without speculative model|module path|dotted import path", "drafter-missing"),
-    ("was not provided", "k-missing"), ("divisible by n_predict", "k-not-multiple"), ("block_size of", "k-over-block"),
-    (r"at most the checkpoint's \d+ heads", "k-over-heads"), ("must be 1: the method drafts nothing", "k-not-one"),
-    ("1 or the target's", "draft-tp"), ("does not divide the drafter's", "draft-heads"),
-    ("cannot be larger than", "context-too-long"), ("MTP|mtp_layer_types|DeepSeek-V4.1", "no-mtp-layers"),
+    ("was not provided", "k-missing"),
+    ("divisible by n_predict", "k-not-multiple"),
+    ("block_size of", "k-over-block"),
+    (r"at most the checkpoint's \d+ heads", "k-over-heads"),
+    ("must be 1: the method drafts nothing", "k-not-one"),
+    ("1 or the target's", "draft-tp"),
+    ("does not divide the drafter's", "draft-heads"),
+    ("cannot be larger than", "context-too-long"),
+    ("MTP|mtp_layer_types|DeepSeek-V4.1", "no-mtp-layers"),
     ("DSpark|dspark_draft_topk", "dspark-misfit"),
     ("vocabulary size|drafts from|another tokenizer", "vocabulary-differs"),
-    ("hidden size|states of width", "hidden-size-differs"), ("layer ids|name the layers", "layers-missing"),
-    ("num_speculative_tokens_per_batch_size", "schedule-wrong"), ("must be one of", "value-wrong"),
+    ("hidden size|states of width", "hidden-size-differs"),
+    ("layer ids|name the layers", "layers-missing"),
+    ("num_speculative_tokens_per_batch_size", "schedule-wrong"),
+    ("must be one of", "value-wrong"),
     ("synthetic", "synthetic-wrong"),
-    ("must be <= prompt_lookup_max", "lookup-wrong"), ("use_heterogeneous_vocab", "heterogeneous-wrong"),
-    ("does not go with|only valid with|works only with", "excludes"), ("must be", "value-wrong"),
-)  # fmt: skip
+    ("must be <= prompt_lookup_max", "lookup-wrong"),
+    ("use_heterogeneous_vocab", "heterogeneous-wrong"),
+    ("does not go with|only valid with|works only with", "excludes"),
+    ("must be", "value-wrong"),
+)
 
 
 def settle(
-    args: Arguments, keys: dict[str, Any], target: Target, release: str | None, drafter: ModelFacts | None
+    args: ReadArguments, keys: dict[str, Any], target: TargetInfo, release: str | None, drafter: ModelFacts | None
 ) -> tuple[SpeculativeConfig | None, list[Problem]]:
     """Resolve, fix what is refused and resolve again; returns what came of it and what was wrong."""
     problems: list[Problem] = []
@@ -70,7 +83,7 @@ def _key_in(text: str) -> str:
     return found[1] if found else "method"
 
 
-def _repair(name: str, key: str, text: str, keys: dict[str, Any], target: Target) -> tuple[str, Any] | None:
+def _repair(name: str, key: str, text: str, keys: dict[str, Any], target: TargetInfo) -> tuple[str, Any] | None:
     """("set", value), ("rename", name) or ("drop", None), where the error itself says what to write."""
     number, close = re.search(r"write (\d+)", text), re.search(r"did you mean '([^']+)'", text)
     if name == "spec-tp":
@@ -89,7 +102,7 @@ def _repair(name: str, key: str, text: str, keys: dict[str, Any], target: Target
     return None
 
 
-def _problem(name: str, key: str, text: str, args: Arguments, repair: tuple[str, Any] | None) -> Problem:
+def _problem(name: str, key: str, text: str, args: ReadArguments, repair: tuple[str, Any] | None) -> Problem:
     setting = args.keys.get(key)
     says = {"text": text.removeprefix("speculative_config.").rstrip("."), "key": key}
     if setting is None:
@@ -101,7 +114,7 @@ def _problem(name: str, key: str, text: str, args: Arguments, repair: tuple[str,
     return Problem(name, setting.start, setting.end, says, edits)
 
 
-def anchor(args: Arguments) -> tuple[int, int]:
+def anchor(args: ReadArguments) -> tuple[int, int]:
     """Where to point when nothing in particular is at fault."""
     if "method" in args.keys:
         return args.keys["method"].start, args.keys["method"].end

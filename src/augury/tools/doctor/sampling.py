@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from augury.config.facts import ModelFacts
-from augury.tools.doctor.arguments import Arguments
+from augury.tools.doctor.arguments import ReadArguments
 from augury.tools.doctor.found.places import Node
 from augury.tools.doctor.problems import Problem
 from augury.tools.doctor.refused import anchor
@@ -16,7 +16,7 @@ GREEDY_BELOW = 1e-5  # min_p under this counts as none
 STRUCTURED = ("structured_outputs", "guided_decoding")
 
 
-def default_problems(args: Arguments, target: ModelFacts | None) -> Iterator[Problem]:
+def default_problems(args: ReadArguments, target: ModelFacts | None) -> Iterator[Problem]:
     """Defaults of sampling that requests would carry and speculation refuses."""
     for name in ("override-generation-config", "extra-body"):
         flag = args.flag(name)
@@ -37,7 +37,7 @@ def default_problems(args: Arguments, target: ModelFacts | None) -> Iterator[Pro
             yield Problem("sampling-default", *anchor(args), {"parameter": parameter, "where": where})
 
 
-def request_problems(args: Arguments) -> Iterator[Problem]:
+def request_problems(args: ReadArguments) -> Iterator[Problem]:
     """What SamplingParams(...) next to an engine ask for that speculation does not give."""
     for call in args.found.sampling:
         given = {member.name: member.node.value for member in call.members}

@@ -22,7 +22,7 @@ from augury.tools.shared.severity import STYLES
 from augury.tools.shared.terminal import output_console
 
 NARROWEST = 40
-MOST_UNCHECKED = 4  # things left open that are told one by one
+MOST_UNCHECKED = 4  # open points that are listed one by one
 PIPED = 160  # columns of a source line where the width of the terminal is not known
 
 
@@ -141,7 +141,7 @@ def _show_unchecked(console: Console, left: Sequence[Unchecked]) -> None:
         return
     ways = Counter(one.how for one in left)
     said = ", ".join(_helps(how, _many(number, "command")) for how, number in ways.most_common())
-    _labelled(console, "not checked", f"{_many(len(left), 'thing')} for want of files: {said}; --json lists them")
+    _labelled(console, "not checked", f"{_many(len(left), 'thing')} for lack of files: {said}; --json lists them")
 
 
 def _many(number: int, word: str) -> str:

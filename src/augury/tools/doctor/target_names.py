@@ -19,8 +19,8 @@ OF_TARGET = ("-accelerator", "-assistant")  # drafters whose names have the targ
 ROUTED = 2  # experts that a token takes in the models whose names read 8x7b
 
 
-class Told(NamedTuple):
-    """A family, as a name tells it."""
+class NamedFamily(NamedTuple):
+    """A family, as inferred from a name."""
 
     family: str
     mtp: str  # own, none, assistant, or unknown
@@ -28,7 +28,7 @@ class Told(NamedTuple):
     copy: bool  # the name is that of a quantised copy
 
 
-def told_by(name: str) -> Told | None:
+def told_by(name: str) -> NamedFamily | None:
     """The family a hub id or a directory's last part names; of several the one that says most of it."""
     last = _last(name)
     if MTP.name in last:
@@ -37,7 +37,7 @@ def told_by(name: str) -> Told | None:
     if found is None:
         return None
     since = ALIASES[found.alias] if found.alias else None
-    return Told(found.family, found.mtp, since, found.mtp == "own" and COPIES.search(last) is not None)
+    return NamedFamily(found.family, found.mtp, since, found.mtp == "own" and COPIES.search(last) is not None)
 
 
 def name_facts(name: str | None, release: Version | None) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What was not checked for want of files, and how to give them: "clean" says no more than what was looked at."""
+"""What was not checked for lack of files, and how to give them: "clean" says no more than what was looked at."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from augury.config.facts import ModelFacts
 from augury.methods.registry import METHODS
-from augury.tools.doctor.arguments import Arguments
+from augury.tools.doctor.arguments import ReadArguments
 
 HANDED_ON = re.compile(
     r"^\$+(?:[@*]|\{[@*]\}|\{\w+\[[@*]\]\})$"
@@ -24,7 +24,11 @@ class Unchecked(NamedTuple):
 
 
 def unchecked(
-    args: Arguments, facts: Mapping[str, Any], target: ModelFacts | None, draft: ModelFacts | None, served: str | None
+    args: ReadArguments,
+    facts: Mapping[str, Any],
+    target: ModelFacts | None,
+    draft: ModelFacts | None,
+    served: str | None,
 ) -> tuple[Unchecked, ...]:
     """Of one command, which serves the target of this name; where it does not speculate, only whether it might."""
     if not args.speculates:
@@ -32,7 +36,7 @@ def unchecked(
     return tuple(_open(args, facts, target, draft, served))
 
 
-def _hidden(args: Arguments) -> Iterator[Unchecked]:
+def _hidden(args: ReadArguments) -> Iterator[Unchecked]:
     if any(HANDED_ON.search(word.text) for word in args.found.words):
         yield Unchecked(
             "arguments that are handed on where this is run, and may speculate",
@@ -41,18 +45,22 @@ def _hidden(args: Arguments) -> Iterator[Unchecked]:
         )
 
 
-def _own(args: Arguments, target: ModelFacts | None) -> Iterator[Unchecked]:
+def _own(args: ReadArguments, target: ModelFacts | None) -> Iterator[Unchecked]:
     """What a checkpoint in the speculators format says of speculation itself: vLLM serves its target, and drafts."""
     if target is None and "speculator" in (args.target or "").lower() and args.found.program:
         yield Unchecked(
-            "the speculation that the checkpoint itself asks for: method, K and target",
+            "the speculation that the checkpoint itself sets: method, K and target",
             f"the files of {args.target} are not on this machine",
             "--target DIR",
         )
 
 
 def _open(
-    args: Arguments, facts: Mapping[str, Any], target: ModelFacts | None, draft: ModelFacts | None, served: str | None
+    args: ReadArguments,
+    facts: Mapping[str, Any],
+    target: ModelFacts | None,
+    draft: ModelFacts | None,
+    served: str | None,
 ) -> Iterator[Unchecked]:
     card = METHODS.get(facts["method"] or "")
     inside = card is not None and card.weights == "target" and not facts["model"]

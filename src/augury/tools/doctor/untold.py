@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from augury.tools.doctor.arguments import Arguments, WrittenKey
+from augury.tools.doctor.arguments import ReadArguments, WrittenKey
 from augury.tools.doctor.problems import Problem
 
 VARIABLE = re.compile(r"\$(?:[\w{(]|$)|`|\{\{")  # in a word that a shell, compose or Kubernetes fills in
@@ -12,7 +12,7 @@ TEMPLATE = re.compile(r"\$\{\w|\$\(\w|\{\{")  # in a file, which some program ma
 PLACEHOLDER = re.compile(r"<[\w. /-]+>")
 
 
-def set_aside(result: Arguments) -> None:
+def set_aside(result: ReadArguments) -> None:
     """Take keys whose values are not known here out of the configuration, and say so: they are not wrong."""
     told = dict(result.keys)
     for name, setting in result.keys.items():

@@ -1,4 +1,4 @@
-"""Methods that nobody wrote and that vLLM takes all the same, as far as names or files tell."""
+"""Methods that were not written and that vLLM takes all the same, as far as names or files tell."""
 
 from __future__ import annotations
 

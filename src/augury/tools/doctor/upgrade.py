@@ -9,7 +9,7 @@ from augury.config.errors import ConfigError
 from augury.config.keys import OWN
 from augury.config.read import KEYS
 from augury.config.versions import Version, version
-from augury.tools.doctor.examine import Asked, Examination, Examined, check_release, examine
+from augury.tools.doctor.examine import CheckedAgainst, Examination, Examined, check_release, examine
 from augury.tools.doctor.findings import Finding
 from augury.tools.knowledge.base import Entry, knowledge
 from augury.tools.knowledge.conditions import KnownFacts, holds
@@ -47,7 +47,7 @@ class Upgrade:
 
     @property
     def quiet(self) -> bool:
-        """Whether nothing changes for it."""
+        """Whether the upgrade changes nothing for it."""
         return not (self.keys or self.changes or self.opened or self.closed)
 
 
@@ -61,7 +61,7 @@ def releases(old: str | None, new: str | None) -> tuple[str, str]:
     return old, new
 
 
-def upgrades(text: str, name: str, asked: Asked, old: str, new: str) -> list[Upgrade]:
+def upgrades(text: str, name: str, asked: CheckedAgainst, old: str, new: str) -> list[Upgrade]:
     """Every command of a text on both releases; whatever release the file names."""
     before = examine(text, name, asked._replace(release=old))
     after = examine(text, name, asked._replace(release=new))

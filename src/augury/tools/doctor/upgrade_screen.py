@@ -93,7 +93,7 @@ def _many(number: int) -> str:
 
 
 def as_upgrade_record(found: Sequence[Upgrade], old: str, new: str, code: int) -> dict[str, Any]:
-    """As JSON has it."""
+    """The upgrade as JSON."""
     return {"from": old, "to": new, "commands": [_record(one) for one in found], "exit_code": code}
 
 

@@ -39,7 +39,7 @@ class Figure(BaseModel):
 
     @property
     def band(self) -> Band:
-        """What a server is held against."""
+        """What a server is compared with."""
         return measured(*self.length, self.tokens, self.conditions, self.source, self.kind)
 
 
@@ -54,9 +54,14 @@ def _of_card(method: str, band: Band) -> Figure:
     assert band.length is not None and band.usual is not None and band.tokens is not None
     length = band.length[0], band.usual, band.length[1]
     return Figure(
-        method=method, targets=(), kind=band.kind, tokens=band.tokens, length=length, conditions=band.where,
+        method=method,
+        targets=(),
+        kind=band.kind,
+        tokens=band.tokens,
+        length=length,
+        conditions=band.where,
         source=band.source,
-    )  # fmt: skip
+    )
 
 
 def nearest(method: str, target_type: str, kind: str) -> Figure | None:

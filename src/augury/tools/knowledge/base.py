@@ -32,14 +32,14 @@ class _Written(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class Window(_Written):
+class ReleaseRange(_Written):
     """The vLLM releases an entry speaks of: from `since` to before `until`."""
 
     since: str | None = None
     until: str | None = None
 
     @model_validator(mode="after")
-    def _readable(self) -> Window:
+    def _readable(self) -> ReleaseRange:
         for bound in filter(None, (self.since, self.until)):
             version(bound, "versions")
         return self
@@ -51,7 +51,7 @@ class Window(_Written):
         return f"{self.since} and later" if self.since else f"before {self.until}" if self.until else "all"
 
 
-class Change(_Written):
+class CommandFix(_Written):
     """How to fix a command: one key of speculative_config, or one flag."""
 
     drop_key: str | None = None
@@ -95,7 +95,7 @@ class Entry(_Written):
     kind: str
     severity: Severity = "note"
     condition: dict[str, Any]  # left out: the problem of the same name
-    versions: Window = Window()
+    versions: ReleaseRange = ReleaseRange()
     title: str = ""  # what it is about, where the message is put together elsewhere
     message: str
     why: str
@@ -103,7 +103,7 @@ class Entry(_Written):
     source: str = "vLLM 0.32 source, config/speculative.py"
     at: tuple[str, ...] = ()  # keys, --flags or $VARIABLES to point at, the first that is there
     tools: tuple[Literal["vllm", "augury"], ...] = ("vllm",)
-    change: Change | None = None
+    change: CommandFix | None = None
     lint: bool = True  # False: nothing in a command shows it, or it is no fault
     causes: tuple[Cause, ...] = ()  # of what is seen, likeliest first
     suites: tuple[str, ...] = ()  # of `augury certify --suite`, in which it would show
@@ -130,7 +130,7 @@ class Entry(_Written):
         return self.lint and self.kind in LINTED
 
     def covers(self, release: Version) -> bool:
-        """Whether it speaks of a release."""
+        """Whether it applies to a release."""
         return valid_in(release, self.versions.since or "0.0", self.versions.until)
 
 

@@ -8,7 +8,7 @@ import typer
 
 from augury.tools.shared.options import Json
 
-knowledge_app = typer.Typer(help="What the doctor knows: list it, look one thing up.", no_args_is_help=True)
+knowledge_app = typer.Typer(help="List what the doctor knows, or look up one entry.", no_args_is_help=True)
 
 
 @knowledge_app.command("list")

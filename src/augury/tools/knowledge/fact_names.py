@@ -196,22 +196,35 @@ LOGGED = {
 FACTS = {**COMMAND, **ENGINE, **DERIVED, **MODELS, **FIELD, **MEASURED, **LOGGED}
 
 # What can be wrong with a command as written: `problem:` in a condition names one, and each may occur several times.
-PROBLEMS = {
-    "args-not-split", "quote-open", "json-broken", "json-smart-quotes", "json-quotes-eaten", "json-python-quotes",
-    "json-quoted-twice", "json-not-object", "json-has-variable", "json-in-yaml", "value-missing", "flag-twice",
-    "flag-gone", "flag-too-new", "flag-misspelt", "flag-abbreviated", "given-twice", "key-twice",
-    "key-gone", "key-too-new", "key-ignored", "key-augury-only", "key-unused", "key-unknown", "key-internal",
-    "value-gone", "value-too-new", "value-wrong", "value-augury-only", "method-too-new", "method-gap", "method-gone",
-    "method-unknown", "k-missing", "drafter-missing", "k-not-multiple",
-    "k-over-block", "k-over-block-runs", "k-over-heads", "k-not-one", "spec-tp", "draft-tp",
-    "draft-heads", "context-too-long", "no-mtp-layers", "dspark-misfit", "vocabulary-differs", "vocabulary-padding",
-    "hidden-size-differs", "layers-missing", "schedule-wrong", "synthetic-wrong", "lookup-wrong", "another-method",
-    "heterogeneous-wrong", "excludes", "refused", "sampling-default", "schedule-capped", "release-unknown",
-    "backend-gone", "backend-misspelt", "backend-unknown", "quantization-unknown", "sampling-request",
-    "structured-request", "min-tokens", "thinking-budget", "drafter-class", "arctic-plugin",
-    "class-refuses",
-}  # fmt: skip
+PROBLEMS = set(
+    """
+    args-not-split quote-open json-broken json-smart-quotes json-quotes-eaten json-python-quotes json-quoted-twice
+    json-not-object json-has-variable json-in-yaml value-missing flag-twice flag-gone flag-too-new flag-misspelt
+    flag-abbreviated given-twice key-twice key-gone key-too-new key-ignored key-augury-only key-unused key-unknown
+    key-internal value-gone value-too-new value-wrong value-augury-only method-too-new method-gap method-gone
+    method-unknown k-missing drafter-missing k-not-multiple k-over-block k-over-block-runs k-over-heads k-not-one
+    spec-tp draft-tp draft-heads context-too-long no-mtp-layers dspark-misfit vocabulary-differs vocabulary-padding
+    hidden-size-differs layers-missing schedule-wrong synthetic-wrong lookup-wrong another-method
+    heterogeneous-wrong excludes refused sampling-default schedule-capped release-unknown backend-gone
+    backend-misspelt backend-unknown quantization-unknown sampling-request structured-request min-tokens
+    thinking-budget drafter-class arctic-plugin class-refuses
+    """.split()
+)
 SAYS = {  # what problems put into their sentences
-    "text", "reason", "kind", "flag", "meant", "key", "value", "since", "until", "instead", "readers", "parameter",
-    "where", "release", "newest", "close",
-}  # fmt: skip
+    "text",
+    "reason",
+    "kind",
+    "flag",
+    "meant",
+    "key",
+    "value",
+    "since",
+    "until",
+    "instead",
+    "readers",
+    "parameter",
+    "where",
+    "release",
+    "newest",
+    "close",
+}

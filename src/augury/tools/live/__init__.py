@@ -1,1 +1,1 @@
-"""`augury check`, `watch` and `diagnose`: live servers through their metrics."""
+"""Live servers, read through their metrics and judged; `check`, `watch` and `diagnose` are the commands."""

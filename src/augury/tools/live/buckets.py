@@ -14,7 +14,7 @@ class Buckets:
     """Cumulative counts up to each bound; the last bound is infinite."""
 
     counts: dict[float, float]
-    total: float  # of the values observed; nan where nobody added them up
+    total: float  # of the values observed; nan if the sum is missing
 
     @property
     def count(self) -> float:

@@ -1,4 +1,4 @@
-"""The checks of a live server: each a figure, what it is held against, and a verdict out of the knowledge."""
+"""The checks of a live server: each a figure, what it is compared with, and a verdict out of the knowledge."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from augury.methods.registry import LOOK_UPS
 from augury.tools.live.expectation import YOURS, Expectation
 from augury.tools.live.facts import live_facts
 from augury.tools.live.load_checks import cache, lossless, prefix, queue, speed, speed_up
-from augury.tools.live.past import Past, past_facts
+from augury.tools.live.past import PastFigures, past_facts
 from augury.tools.live.stretch import settled
 from augury.tools.live.verdict import Check as Check
 from augury.tools.live.verdict import State, sane, verdict
@@ -41,7 +41,7 @@ class Judged:
 
     @property
     def wants_method(self) -> bool:
-        """Whether drafts flow and nobody said what they should be held against."""
+        """Whether there are drafts and no band to compare them with."""
         return self.verdict == "unknown" and "acceptance_rate" in self.facts and self.expected.method is None
 
     @property
@@ -51,7 +51,7 @@ class Judged:
         return min(wrong, key=lambda check: WORST.index(check.state), default=None)
 
 
-def judge(window: Window, expected: Expectation, past: Past | None = None) -> Judged:
+def judge(window: Window, expected: Expectation, past: PastFigures | None = None) -> Judged:
     """Every check that the figures allow, of the interval where that settles them."""
     window = settled(window, expected)
     facts = live_facts(window, expected)
@@ -206,6 +206,21 @@ def _shape(window: Window, expected: Expectation, facts: Mapping[str, Any]) -> C
 
 Line = Callable[[Window, Expectation, Mapping[str, Any]], Check | None]
 LINES: tuple[Line, ...] = (
-    _counters, _configuration, _drafts, _rate, _length, _first, _shape, _now, _since, _contexts, _engines, speed_up,
-    lossless, queue, cache, prefix, speed,
-)  # fmt: skip
+    _counters,
+    _configuration,
+    _drafts,
+    _rate,
+    _length,
+    _first,
+    _shape,
+    _now,
+    _since,
+    _contexts,
+    _engines,
+    speed_up,
+    lossless,
+    queue,
+    cache,
+    prefix,
+    speed,
+)

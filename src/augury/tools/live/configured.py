@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from augury.config.errors import ConfigError
-from augury.tools.doctor.examine import Asked, Examination, examine
+from augury.tools.doctor.examine import CheckedAgainst, Examination, examine
 from augury.tools.doctor.findings import Finding
 
 LARGEST = 2_000_000  # bytes; what is larger holds no command a person wrote
@@ -33,7 +33,7 @@ class Configured:
 def configured(written: str, release: str | None, option: str = "--config", plugged: bool = False) -> Configured:
     """Read a file or a text with one command in it; of several, the first that speculates."""
     name, text = _text(written, option)
-    examination: Examination = examine(text, name, Asked(release, plugged=plugged))
+    examination: Examination = examine(text, name, CheckedAgainst(release, plugged=plugged))
     if not examination.commands:
         raise ConfigError(f"{option}: no `vllm serve`, `augury serve` or speculative_config in {_short(written)}.")
     chosen = next((c for c in examination.commands if c.facts.get("speculates")), examination.commands[0])

@@ -1,4 +1,4 @@
-"""What a server's figures are held against: the band of its method at its K, from whoever knows the method."""
+"""What a server's figures are compared with: the band of its method at its K."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Expectation:
     rate: tuple[float, float] | None = None
     length: tuple[float, float] | None = None
     where: str = ""
-    told: tuple[str, str] | None = None  # the server's method and K, and those of whoever says otherwise
+    told: tuple[str, str] | None = None  # the server's method and K, and those that contradict them
 
     @property
     def length_floor(self) -> float:

@@ -7,7 +7,7 @@ from typing import Any
 
 from augury.tools.knowledge.base import Entry
 from augury.tools.live.contexts import context_facts
-from augury.tools.live.drafting import MANY
+from augury.tools.live.drafting import MANY, Drafting
 from augury.tools.live.engines import engine_facts
 from augury.tools.live.expectation import Expectation
 from augury.tools.live.plausible import impossible
@@ -43,24 +43,28 @@ def live_facts(window: Window, expected: Expectation) -> dict[str, Any]:
         found |= {"speculates": True, "drafts": drafting.drafts}
     sane = not found["counters_missing"] and not found["counters_impossible"]
     if sane and drafting.drafts >= MANY and drafting.rate_interval and drafting.length_interval:
-        found |= {
-            "acceptance_rate": drafting.rate,
-            "acceptance_length": drafting.length,
-            "rate_at_most": drafting.rate_interval[1],
-            "length_at_most": drafting.length_interval[1],
-            "first_position_rate": drafting.first,
-            "cliff": drafting.cliff(drafting.curve),
-            "useful_k": drafting.useful,
-            "varying_lengths": drafting.varies,
-            "fault_rate": expected.fault_rate,
-            "band_rate_low": expected.rate[0] if expected.rate else None,
-            "band_length_low": expected.length[0] if expected.length else None,
-        }
-        if drafting.curve is None:
-            found["cliff_over_all"] = drafting.cliff(drafting.marginal)
+        found |= _acceptance(drafting, expected, drafting.rate_interval[1], drafting.length_interval[1])
     if window.generated and sane:
         found["drafted_share"] = min(1.0, (drafting.drafts + drafting.accepted) / window.generated)
     return {name: value for name, value in found.items() if value is not None}
+
+
+def _acceptance(drafting: Drafting, expected: Expectation, rate: float, length: float) -> dict[str, Any]:
+    """Acceptance and the band it should be in; `rate` and `length` are the upper ends of its intervals."""
+    return {
+        "acceptance_rate": drafting.rate,
+        "acceptance_length": drafting.length,
+        "rate_at_most": rate,
+        "length_at_most": length,
+        "first_position_rate": drafting.first,
+        "cliff": drafting.cliff(drafting.curve),
+        "cliff_over_all": drafting.cliff(drafting.marginal) if drafting.curve is None else None,
+        "useful_k": drafting.useful,
+        "varying_lengths": drafting.varies,
+        "fault_rate": expected.fault_rate,
+        "band_rate_low": expected.rate[0] if expected.rate else None,
+        "band_length_low": expected.length[0] if expected.length else None,
+    }
 
 
 def _counters(window: Window) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from augury.tools.shared.json_files import read_json
 
 
 @dataclass(frozen=True, slots=True)
-class Past:
+class PastFigures:
     """One model's figures of that day."""
 
     when: str
@@ -26,7 +26,7 @@ class Past:
     method: str | None
 
 
-def read_past(path: Path, option: str = "--baseline") -> dict[str, Past]:
+def read_past(path: Path, option: str = "--baseline") -> dict[str, PastFigures]:
     """Every model of a check that drafted enough to be compared with."""
     found = read_json(path, f"{option} {path}")
     models = found.get("models") if isinstance(found, dict) else None
@@ -40,7 +40,7 @@ def read_past(path: Path, option: str = "--baseline") -> dict[str, Past]:
     return past
 
 
-def _past(model: Mapping[str, Any], when: Any) -> Past | None:
+def _past(model: Mapping[str, Any], when: Any) -> PastFigures | None:
     window, expected = model.get("window"), model.get("expected")
     if not isinstance(window, Mapping):
         return None
@@ -54,10 +54,10 @@ def _past(model: Mapping[str, Any], when: Any) -> Past | None:
     method, k = named.get("method"), window.get("k")
     day = when if isinstance(when, str) and len(when) < 40 and when.isprintable() else "then"
     told = k if isinstance(k, int) else None, method if isinstance(method, str) else None
-    return Past(day, (rate, low, high), length, *told)
+    return PastFigures(day, (rate, low, high), length, *told)
 
 
-def past_facts(window: Window, expected: Expectation, past: Past | None) -> dict[str, Any]:
+def past_facts(window: Window, expected: Expectation, past: PastFigures | None) -> dict[str, Any]:
     """How far acceptance lies from that day's, as a share; 0 where chance may have made it."""
     part = window.drafting
     if past is None or part.drafts < MANY or part.rate is None or part.rate_interval is None or not past.rate[0]:

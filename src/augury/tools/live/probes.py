@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from augury.tools.shared.given_prompts import Asked
+from augury.tools.shared.given_prompts import GivenPrompt
 from augury.tools.shared.http import Server, Unreadable
 from augury.tools.shared.prompts import SETS
 
@@ -14,7 +14,7 @@ TOKENS = 96
 HEADERS = {"X-Augury-Probe": "1"}  # ours counts them by themselves; other servers do not mind
 
 
-def built_in() -> list[Asked]:
+def built_in() -> list[GivenPrompt]:
     """Open questions and texts to give back with a change, in turn: one kind alone would flatter or damn a look-up."""
     half = PROBES // 2
     questions = [f"Question: {prompt.user}\nAnswer:" for prompt in SETS["chat"][:half]]
@@ -22,7 +22,7 @@ def built_in() -> list[Asked]:
     return [text for pair in zip(questions, edits, strict=True) for text in pair]
 
 
-def send(server: Server, wanted: str | None, prompts: Sequence[Asked]) -> int:
+def send(server: Server, wanted: str | None, prompts: Sequence[GivenPrompt]) -> int:
     """Send each prompt once, one after another; gives how many were sent."""
     models = server.models(timeout=5.0)
     model = wanted if wanted in models else next(iter(models), None)

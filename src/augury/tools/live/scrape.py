@@ -54,7 +54,7 @@ class Scrape:
 
     @property
     def engine(self) -> str:
-        """Whose server it is."""
+        """The engine that exports these metrics."""
         return "Augury" if self.ours else "vLLM"
 
 

@@ -10,18 +10,18 @@ from typing import Any
 from augury.plugins.vllm.names import METRICS
 from augury.tools.live.checks import Judged, judge
 from augury.tools.live.expectation import expect
-from augury.tools.live.past import Past
+from augury.tools.live.past import PastFigures
 from augury.tools.live.probes import send
 from augury.tools.live.reading import Reading, readings
 from augury.tools.live.release import release_in
 from augury.tools.live.scrape import scrape
 from augury.tools.live.window import window
-from augury.tools.shared.given_prompts import Asked as Prompt
+from augury.tools.shared.given_prompts import GivenPrompt
 from augury.tools.shared.http import Server, Unreadable
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class GivenOfServer:
     """What the user says of the server."""
 
     method: str | None = None
@@ -29,12 +29,12 @@ class Asked:
     rate: tuple[float, float] | None = None
     model: str | None = None
     config: Mapping[str, Any] = field(default_factory=dict)  # facts of a configuration, from the doctor
-    past: Mapping[str, Past] = field(default_factory=dict)  # figures of an earlier day, by model
+    past: Mapping[str, PastFigures] = field(default_factory=dict)  # figures of an earlier day, by model
 
 
 @dataclass(slots=True)
-class Identity:
-    """Who answers there."""
+class ServerIdentity:
+    """The engine and release of the server."""
 
     engine: str = ""
     release: str = ""
@@ -52,9 +52,9 @@ class Identity:
 class Session:
     """Scrapes one server, and keeps what the last readings were."""
 
-    def __init__(self, server: Server, asked: Asked = Asked()) -> None:
+    def __init__(self, server: Server, asked: GivenOfServer = GivenOfServer()) -> None:
         self.server, self.asked = server, asked
-        self.who = Identity()
+        self.who = ServerIdentity()
         self.plugged = False  # Augury's plugin counts there
         self.seconds = 0.0  # that the last scrape took
         self.probes = 0  # sent since the last reading but one
@@ -65,7 +65,7 @@ class Session:
         self.seconds = found.seconds
         if not self.who.engine:
             self.plugged = any(name.startswith(METRICS) for name in found.names)
-            self.who = Identity(found.engine, self._release())
+            self.who = ServerIdentity(found.engine, self._release())
         models = readings(found)
         if self.asked.model is not None:
             if self.asked.model not in models:
@@ -102,6 +102,6 @@ class Session:
             trail.append(self.read())
         return trail
 
-    def probe(self, prompts: Sequence[Prompt]) -> None:
+    def probe(self, prompts: Sequence[GivenPrompt]) -> None:
         """Send probes; the interval that is being read is theirs."""
         self.probes = send(self.server, self.asked.model, prompts)

@@ -23,7 +23,7 @@ def settled(window: Window, expected: Expectation) -> Window:
 
 
 def _bars(window: Window, expected: Expectation) -> Iterator[tuple[float, tuple[float, float]]]:
-    """Every bar, with the interval of the figure that is held against it."""
+    """Every bar, with the interval of the figure that is compared with it."""
     part, model_based = window.in_interval, expected.method not in LOOK_UPS
     if part.rate_interval and expected.rate:
         yield expected.rate[0], part.rate_interval

@@ -15,7 +15,7 @@ ENOUGH_DRAFTS = 100  # in an interval; with fewer, everything since the start is
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """What two readings come to."""
+    """The difference between two readings."""
 
     after: Reading
     seconds: float  # between the two; 0 with one alone
@@ -27,7 +27,7 @@ class Window:
     latencies_since_start: bool = False
     in_interval: Drafting = field(default_factory=Drafting)
     whole: Drafting = field(default_factory=Drafting)  # how drafts of traffic fared since the start, without probes
-    traffic: float | None = None  # tokens generated for traffic since the start, where that is told
+    traffic: float | None = None  # tokens generated for traffic since the start, if the server reports it
     probes: int = 0  # sent in the interval, whose drafts are the interval's
     earlier: Reading | None = None  # the first of the two readings, unless the server was started anew
 
@@ -99,16 +99,6 @@ class Window:
 
     def record(self) -> dict[str, Any]:
         """For programs."""
-        latencies = {
-            name: {
-                "mean": found.mean,
-                "p50": found.quantile(0.5),
-                "p99": found.quantile(0.99),
-                "p99_at_most": _finite(found.at_most(0.99)),
-                "count": found.count,
-            }
-            for name, found in self.histograms.items()
-        }
         rates = ("drafts", "drafted", "accepted", "generation_tokens", "prompt_tokens", "preemptions")
         return {
             "model": self.after.model,
@@ -131,13 +121,25 @@ class Window:
             "by_context": [
                 {"up_to_tokens": _finite(bound), **drafting.record()} for bound, drafting in self.by_context.items()
             ],
-            "latency_seconds": latencies,
+            "latency_seconds": self._latencies(),
             "latencies_since_start": self.latencies_since_start,
             "method": self.after.method,
             "k": self.k,
             "k_now": self.after.k_now,
             "lossy": self.after.lossy,
             "speed_up": self.after.speed_up,
+        }
+
+    def _latencies(self) -> dict[str, dict[str, Any]]:
+        return {
+            name: {
+                "mean": found.mean,
+                "p50": found.quantile(0.5),
+                "p99": found.quantile(0.99),
+                "p99_at_most": _finite(found.at_most(0.99)),
+                "count": found.count,
+            }
+            for name, found in self.histograms.items()
         }
 
 

@@ -11,12 +11,12 @@ from typing import Annotated, Any, Literal
 import typer
 
 from augury.config.errors import ConfigError
-from augury.tools.load.compare import Past, as_records, compare, drawable, read_results, verdict
+from augury.tools.load.compare import SavedRun, as_records, compare, drawable, read_results, verdict
 from augury.tools.load.dataset import fingerprint, fitted, load, marked
-from augury.tools.load.load import Traffic
+from augury.tools.load.load import ArrivalPattern
 from augury.tools.load.results import as_result, brief
 from augury.tools.load.screen import conditions_line, show, show_comparison
-from augury.tools.load.sweep import Server, Sweep, SweepPlan, run
+from augury.tools.load.sweep import BenchServer, Sweep, SweepPlan, run
 from augury.tools.shared.endpoint import Endpoint
 from augury.tools.shared.progress import progress
 from augury.tools.shared.terminal import output_console, print_json
@@ -27,38 +27,48 @@ NEW, OLD = "new", "baseline"
 
 def bench_serve(
     url: Annotated[str, typer.Argument(metavar="URL", help="An OpenAI server, for example http://localhost:8000.")],
-    model: Annotated[str | None, typer.Option(help="The model's name there; else the first it lists.")] = None,
+    model: Annotated[
+        str | None, typer.Option(help="The model's name on the server; default: the first it lists.")
+    ] = None,
     dataset: Annotated[
         str, typer.Option(metavar="FILE|chat|edit", help="Prompts: ours, or JSONL, ShareGPT, a trace, lines of text.")
     ] = "chat",
-    concurrency: Annotated[str, typer.Option(help="Streams at once, with commas.")] = "1,4,8,16",
+    concurrency: Annotated[str, typer.Option(help="Concurrent streams, comma-separated.")] = "1,4,8,16",
     num_prompts: Annotated[
-        int | None, typer.Option(min=1, help="Requests at each; else four a stream, twelve with a baseline.")
+        int | None,
+        typer.Option(min=1, help="Requests at each concurrency; default: four per stream, twelve with a baseline."),
     ] = None,
     max_tokens: Annotated[int, typer.Option(min=1, help="New tokens for each request.")] = 128,
     request_rate: Annotated[
-        str, typer.Option(metavar="inf|R", help="Requests a second; inf: as streams are free.")
+        str, typer.Option(metavar="inf|R", help="Requests per second; inf: whenever a stream is free.")
     ] = "inf",
     burstiness: Annotated[float, typer.Option(help="With a rate. 1: Poisson; below: bursts; above: evenly.")] = 1.0,
     temperature: Annotated[float, typer.Option(min=0, help="0 takes the likeliest token.")] = 0.0,
     seed: Annotated[
-        int | None, typer.Option(help="Of the first request; later ones count up. Also of arrivals.")
+        int | None, typer.Option(help="Seed of the first request, counting up from there, and of the arrivals.")
     ] = None,
     ignore_eos: Annotated[bool, typer.Option("--ignore-eos", help="All answers have --max-tokens tokens.")] = False,
     extra_body: Annotated[str | None, typer.Option(metavar="JSON", help="Fields for every request.")] = None,
     reuse_prompts: Annotated[
-        bool, typer.Option("--reuse-prompts", help="Send prompts as they are; else each has a first line of its own.")
+        bool,
+        typer.Option(
+            "--reuse-prompts",
+            help="Send prompts unchanged; without it, each gets its own first line, so that no prefix is cached.",
+        ),
     ] = False,
     endpoint: Annotated[Literal["chat", "completions"], typer.Option(help="The route.")] = "chat",
     baseline_url: Annotated[
-        str | None, typer.Option(metavar="URL", help="A second server; the two take turns, round by round.")
+        str | None,
+        typer.Option(metavar="URL", help="A second server to compare with; the two take turns, round by round."),
     ] = None,
-    baseline_model: Annotated[str | None, typer.Option(help="The model's name there, if it is another.")] = None,
+    baseline_model: Annotated[
+        str | None, typer.Option(help="The model's name on the baseline server, if it differs.")
+    ] = None,
     baseline_extra_body: Annotated[
         str | None, typer.Option(metavar="JSON", help="Fields for the baseline instead of --extra-body's.")
     ] = None,
     compare_with: Annotated[
-        Path | None, typer.Option("--compare", metavar="FILE", help="Results saved before, to be held against.")
+        Path | None, typer.Option("--compare", metavar="FILE", help="Saved results to compare with.")
     ] = None,
     save: Annotated[Path | None, typer.Option(metavar="FILE", help="Write everything here, as JSON.")] = None,
     plot: Annotated[Path | None, typer.Option(metavar="PNG", help="Write a picture here.")] = None,
@@ -74,7 +84,7 @@ def bench_serve(
     before = read_results(compare_with) if compare_with is not None else None
     _check_places(save, plot)
     options = {"max_tokens": max_tokens, "temperature": temperature} | ({"ignore_eos": True} if ignore_eos else {})
-    levels, traffic = _numbers(concurrency), Traffic(_rate(request_rate), _positive(burstiness), seed or 0)
+    levels, traffic = _numbers(concurrency), ArrivalPattern(_rate(request_rate), _positive(burstiness), seed or 0)
     chat, turns = endpoint == "chat", baseline_url is not None
     plan = SweepPlan([], levels, num_prompts or 0, chat, options, seed, traffic, timeout, turns, reuse_prompts)
     plan.prompts.extend(fitted(prompt, chat) for prompt in load(dataset, max(map(plan.count, levels))))
@@ -95,12 +105,12 @@ def bench_serve(
     raise typer.Exit(_exit_code(sweep.interrupted, results))
 
 
-def _server(name: str, flag: str, url: str, model: str | None, key: str | None, extra: dict[str, Any]) -> Server:
+def _server(name: str, flag: str, url: str, model: str | None, key: str | None, extra: dict[str, Any]) -> BenchServer:
     there = Endpoint(flag, url if "://" in url else f"http://{url}", key, model)
-    return Server(name, there.base, there.model, there.authorization, extra)
+    return BenchServer(name, there.base, there.model, there.authorization, extra)
 
 
-def _results(sweep: Sweep, servers: list[Server], plan: SweepPlan) -> dict[str, list[dict[str, Any]]]:
+def _results(sweep: Sweep, servers: list[BenchServer], plan: SweepPlan) -> dict[str, list[dict[str, Any]]]:
     backend = "openai-chat" if plan.chat else "openai"
     found: dict[str, list[dict[str, Any]]] = {}
     for server in servers:
@@ -121,7 +131,7 @@ def _results(sweep: Sweep, servers: list[Server], plan: SweepPlan) -> dict[str, 
     return found
 
 
-def _conditions(plan: SweepPlan, servers: list[Server], dataset: str) -> dict[str, Any]:
+def _conditions(plan: SweepPlan, servers: list[BenchServer], dataset: str) -> dict[str, Any]:
     """What the figures depend on."""
     return {
         "urls": {server.name: server.base for server in servers},
@@ -142,12 +152,12 @@ def _conditions(plan: SweepPlan, servers: list[Server], dataset: str) -> dict[st
 def _give(
     results: dict[str, list[dict[str, Any]]],
     conditions: dict[str, Any],
-    before: Past | None,
+    before: SavedRun | None,
     save: Path | None,
     plot: Path | None,
     as_json: bool,
 ) -> None:
-    """Print, save and draw."""
+    """Print, save and plot the results."""
     old = results.get(OLD, before.results if before else None)
     found = compare(results[NEW], old) if old is not None else None
     told = {"verdict": verdict(found), "comparison": as_records(found)} if found is not None else {}

@@ -58,7 +58,7 @@ Requests = NDArray[np.float64]  # a row each: prompt, tokens, latency, ttft, tpo
 Draw = tuple[NDArray[np.int64], NDArray[np.int64]]  # rows of the new, rows of the old
 
 
-class Past(NamedTuple):
+class SavedRun(NamedTuple):
     """A run that was saved."""
 
     name: str
@@ -72,7 +72,7 @@ class Past(NamedTuple):
         return [f"{name} {now} now, {then} then" for name, now, then in pairs if now != then]
 
 
-def read_results(path: Path) -> Past:
+def read_results(path: Path) -> SavedRun:
     """Results as this command saves them, or as `vllm bench serve --save-result` does: one object, a list, or lines."""
     try:
         text = path.read_text(encoding="utf-8")
@@ -90,7 +90,7 @@ def read_results(path: Path) -> Past:
     if not results or not all(isinstance(one, dict) and "output_throughput" in one for one in results):
         raise ConfigError(f"--compare {path}: no result of `augury bench serve --save` or `vllm bench serve` in it.")
     conditions = value.get("conditions", {}) if isinstance(value, dict) else {}
-    return Past(path.name, results, conditions if isinstance(conditions, dict) else {})
+    return SavedRun(path.name, results, conditions if isinstance(conditions, dict) else {})
 
 
 def drawable(results: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -37,7 +37,7 @@ def load(name: str, wanted: int) -> list[Body]:
 
 
 def fingerprint(bodies: list[Body]) -> str:
-    """Tells data sets apart, so that only the same prompts are held against each other."""
+    """Tells data sets apart, so that only the same prompts are compared with each other."""
     return hashlib.sha256(json.dumps(bodies, sort_keys=True).encode()).hexdigest()[:16]
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from augury.tools.load.request import Client, Outcome
+from augury.tools.load.request import Client, RequestResult
 
 WARM_TOKENS = 16
 
@@ -18,12 +18,12 @@ WARM_TOKENS = 16
 class Round:
     """What one stretch of load came to."""
 
-    outcomes: list[Outcome] = field(default_factory=list)
+    outcomes: list[RequestResult] = field(default_factory=list)
     seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
-class Traffic:
+class ArrivalPattern:
     """How requests arrive."""
 
     rate: float = float("inf")  # a second; infinite: as soon as there is room
@@ -60,7 +60,7 @@ async def run_round(
     client: Client,
     bodies: Sequence[tuple[int, bytes]],
     concurrency: int,
-    traffic: Traffic,
+    traffic: ArrivalPattern,
     stopped: Stopped,
     tick: Callable[[], None],
 ) -> Round:

@@ -12,7 +12,7 @@ from augury.tools.load.stream import Address, Connection, StreamError, connect
 
 
 @dataclass(slots=True)
-class Outcome:
+class RequestResult:
     """What one request came to; times in seconds."""
 
     prompt: int  # which of the data set
@@ -41,7 +41,7 @@ class Outcome:
 class _Events:
     """Reads the events of one answer as they come."""
 
-    def __init__(self, outcome: Outcome) -> None:
+    def __init__(self, outcome: RequestResult) -> None:
         self.outcome, self.latest = outcome, 0.0
         self.chunks, self.ended = 0, False
 
@@ -102,9 +102,9 @@ class Client:
         self.address, self.path, self.timeout = Address(base, authorization), path, timeout
         self._idle: list[Connection] = []
 
-    async def send(self, prompt: int, body: bytes) -> Outcome:
+    async def send(self, prompt: int, body: bytes) -> RequestResult:
         """One request; whatever goes wrong is in the outcome."""
-        outcome = Outcome(prompt, time.perf_counter())
+        outcome = RequestResult(prompt, time.perf_counter())
         try:
             await asyncio.wait_for(self._sent(outcome, body), self.timeout)
         except TimeoutError:
@@ -113,7 +113,7 @@ class Client:
             outcome.kind, outcome.error = error.kind, str(error)
         return outcome
 
-    async def _sent(self, outcome: Outcome, body: bytes) -> None:
+    async def _sent(self, outcome: RequestResult, body: bytes) -> None:
         request, events = self.address.post(self.path, body), _Events(outcome)
         connection = await self._connection()
         try:
@@ -144,7 +144,7 @@ class Client:
         self._idle.clear()
 
 
-def _judge(outcome: Outcome, events: _Events, status: int, body: bytes) -> None:
+def _judge(outcome: RequestResult, events: _Events, status: int, body: bytes) -> None:
     if outcome.kind:
         return
     if status != 200:

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 
 from augury.tools.live.drafting import Drafting
-from augury.tools.load.request import Outcome
+from augury.tools.load.request import RequestResult
 from augury.tools.load.scrape import spec_decode_keys
 
 PERCENTILES = (50, 90, 95, 99)
-# Lists with a value for each request; they are saved, so that a later run can be held against this one.
+# Lists with a value for each request; they are saved, so that a later run can be compared with this one.
 DETAILS = ("prompts", "rounds", "input_lens", "output_lens", "ttfts", "itls", "latencies", "start_times", "errors")
 
 
@@ -23,12 +23,12 @@ class Level:
     """Everything measured at one concurrency on one server."""
 
     concurrency: int
-    outcomes: list[Outcome] = field(default_factory=list)
+    outcomes: list[RequestResult] = field(default_factory=list)
     seconds: float = 0.0
     counted: list[Drafting | None] = field(default_factory=list)
 
     @property
-    def good(self) -> list[Outcome]:
+    def good(self) -> list[RequestResult]:
         """Requests that came to their end."""
         return [outcome for outcome in self.outcomes if outcome.ok]
 
@@ -89,7 +89,7 @@ def _details(level: Level) -> dict[str, Any]:
     }
 
 
-def per_user(good: list[Outcome]) -> float:
+def per_user(good: list[RequestResult]) -> float:
     """Tokens a second that one user receives, waiting for the first included."""
     spent = sum(one.latency for one in good)
     return sum(one.output_tokens for one in good) / spent if spent else 0.0

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 
 from augury.tools.load.dataset import Body, fitted, marked
-from augury.tools.load.load import WARM_TOKENS, Stopped, Traffic, run_round
+from augury.tools.load.load import WARM_TOKENS, ArrivalPattern, Stopped, run_round
 from augury.tools.load.request import Client
 from augury.tools.load.results import Level
 from augury.tools.load.scrape import counted_when_idle, gained
@@ -23,7 +23,7 @@ WARM = "Count slowly from one to twenty, in words."
 
 
 @dataclass(frozen=True, slots=True)
-class Server:
+class BenchServer:
     """A server, what it calls its model, and what every request to it says besides."""
 
     name: str
@@ -44,7 +44,7 @@ class SweepPlan:
     chat: bool
     options: dict[str, Any]  # fields of every request
     seed: int | None
-    traffic: Traffic
+    traffic: ArrivalPattern
     timeout: float
     turns: bool = False  # two servers take turns
     reuse: bool = False  # send prompts as they are, again and again
@@ -62,7 +62,7 @@ class SweepPlan:
         """Turns at one concurrency: one server has one; two take turns, each long enough to fill its streams twice."""
         return max(1, min(ROUNDS, self.count(concurrency) // (2 * concurrency))) if self.turns else 1
 
-    def bodies(self, concurrency: int, server: Server) -> list[tuple[int, bytes]]:
+    def bodies(self, concurrency: int, server: BenchServer) -> list[tuple[int, bytes]]:
         """Every request, with the number of its prompt."""
         made = []
         for number in range(self.count(concurrency)):
@@ -75,13 +75,13 @@ class SweepPlan:
             made.append((prompt, self._body(asked, server, seeded)))
         return made
 
-    def warm_ups(self, concurrency: int, server: Server) -> list[tuple[int, bytes]]:
+    def warm_ups(self, concurrency: int, server: BenchServer) -> list[tuple[int, bytes]]:
         """Short requests with a prompt of their own, one for each stream."""
         length = min(WARM_TOKENS, self.options.get("max_tokens") or WARM_TOKENS)
         asked = {"prompt": WARM}
         return [(-1, self._body(asked, server, {"max_tokens": length}))] * concurrency
 
-    def _body(self, prompt: Body, server: Server, more: dict[str, Any]) -> bytes:
+    def _body(self, prompt: Body, server: BenchServer, more: dict[str, Any]) -> bytes:
         streamed = {"model": server.model, "stream": True, "stream_options": {"include_usage": True}}
         return json.dumps({**fitted(prompt, self.chat), **self.options, **more, **server.extra, **streamed}).encode()
 
@@ -94,7 +94,7 @@ class Sweep:
     interrupted: bool = False
 
 
-def run(plan: SweepPlan, servers: list[Server], tick: Callable[[str], None]) -> Sweep:
+def run(plan: SweepPlan, servers: list[BenchServer], tick: Callable[[str], None]) -> Sweep:
     """The whole sweep; Ctrl-C ends it and keeps what was measured."""
     sweep = Sweep({server.name: [] for server in servers})
     gc.collect()
@@ -106,7 +106,7 @@ def run(plan: SweepPlan, servers: list[Server], tick: Callable[[str], None]) -> 
     return sweep
 
 
-async def _run(plan: SweepPlan, servers: list[Server], tick: Callable[[str], None], sweep: Sweep) -> None:
+async def _run(plan: SweepPlan, servers: list[BenchServer], tick: Callable[[str], None], sweep: Sweep) -> None:
     stopped, loop = Stopped(), asyncio.get_running_loop()
 
     def stop() -> None:
@@ -128,7 +128,7 @@ async def _run(plan: SweepPlan, servers: list[Server], tick: Callable[[str], Non
 
 async def _level(
     plan: SweepPlan,
-    servers: list[Server],
+    servers: list[BenchServer],
     clients: dict[str, Client],
     concurrency: int,
     stopped: Stopped,
@@ -143,7 +143,9 @@ async def _level(
             client, level = clients[server.name], levels[server.name]
             said = f"{concurrency} stream{'s' * (concurrency > 1)}, {server.name}"
             if number == 0 and not stopped.asked:
-                await run_round(client, plan.warm_ups(concurrency, server), concurrency, Traffic(), stopped, _quiet)
+                await run_round(
+                    client, plan.warm_ups(concurrency, server), concurrency, ArrivalPattern(), stopped, _quiet
+                )
             if stopped.asked:
                 continue
             share = plan.bodies(concurrency, server)[number::rounds]

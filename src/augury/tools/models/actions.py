@@ -2,89 +2,27 @@
 
 from __future__ import annotations
 
-import json
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 from augury.model import store
 from augury.model.errors import ModelError
 from augury.model.scratch import sha256_of
-from augury.tools.shared.terminal import output_console, print_json, size_text
 
-# config.json's names, and ours for people
-FACTS = {
-    "model_type": "type",
-    "num_hidden_layers": "layers",
-    "hidden_size": "width",
-    "num_attention_heads": "heads",
-    "num_key_value_heads": "kv heads",
-    "vocab_size": "vocabulary",
-    "max_position_embeddings": "context",
-    "dtype": "dtype",
-}
 # what 'default' leaves in the cache: the download, and the directory named after its content
 _DEFAULT_NAMES = {store.DEFAULT_FILE, f"{Path(store.DEFAULT_FILE).stem}-{store.DEFAULT_SHA256[:12]}"}
 
 
-def list_models(as_json: bool) -> None:
-    """Print everything in the cache."""
-    found = store.entries()
-    if as_json:
-        return print_json({"cache": str(store.cache_dir()), "models": [_record(entry) for entry in found]})
-    console = output_console()
-    if not found:
-        console.print(f"No models in {store.cache_dir()}; `augury models pull default` fetches one.", soft_wrap=True)
-        return None
-    width = max(len(entry.name) for entry in found)
-    for entry in found:
-        state = "" if entry.ready else "  (stale: made again on next use)"
-        console.print(f"{entry.name:<{width}}  {entry.kind:<10}  {size_text(entry.size):>8}{state}", soft_wrap=True)
-    console.print(f"in {store.cache_dir()}", style="dim", soft_wrap=True)
-    return None
-
-
-def pull(name: str, as_json: bool) -> None:
-    """Fetch a model and make it ready to run."""
+def pull(name: str, quiet: bool) -> tuple[Path, bool]:
+    """Fetch a model: where it is, and whether it is ready to run."""
     if name == store.DEFAULT and find_spec("gguf") is None:
-        path, ready = store.pull_default(quiet=as_json), False  # converting it needs the engine
-    else:
-        path, ready = store.resolve(name, quiet=as_json), True
-    if as_json:
-        return print_json({"name": name, "path": str(path), "ready": ready})
-    note = "ready" if ready else "downloaded; it is converted on first use"
-    output_console().print(f"{name}: {note}, {path}", soft_wrap=True)
-    return None
+        return store.pull_default(quiet=quiet), False  # converting it needs the engine
+    return store.resolve(name, quiet=quiet), True
 
 
-def show(name: str, as_json: bool) -> None:
-    """Print what is known of one model without loading it."""
-    found = _chosen(name)
-    facts = _facts(found[-1].path)
-    if as_json:
-        return print_json({"name": name, "entries": [_record(entry) for entry in found], "config": facts})
-    console = output_console()
-    for entry in found:
-        console.print(f"{entry.name}", style="bold", soft_wrap=True)
-        state = entry.kind if entry.ready else f"{entry.kind}, stale: made again on next use"
-        console.print(f"  {state}, {size_text(entry.size)}, from {entry.source}\n  {entry.path}", soft_wrap=True)
-    if facts:
-        console.print("  " + ", ".join(f"{FACTS[key]} {value}" for key, value in facts.items()), soft_wrap=True)
-    return None
-
-
-def remove(name: str, as_json: bool) -> None:
-    """Delete a model from the cache."""
-    freed = store.remove(name)
-    if as_json:
-        return print_json({"name": name, "freed_bytes": freed})
-    output_console().print(f"{name}: removed, {size_text(freed)} freed", soft_wrap=True)
-    return None
-
-
-def verify(name: str, as_json: bool) -> None:
+def verify(name: str) -> list[Path]:
     """Read a model's files and check them against what was downloaded or written."""
-    found = _chosen(name)
+    found = entries_of(name)
     for entry in found:
         if entry.kind == "converted":
             store.verify(entry.path)
@@ -92,13 +30,10 @@ def verify(name: str, as_json: bool) -> None:
             raise ModelError(
                 f"{entry.path}: damaged; `augury models remove default`, then `augury models pull default`."
             )
-    if as_json:
-        return print_json({"name": name, "verified": [str(entry.path) for entry in found]})
-    output_console().print(f"{name}: every byte as it was written ({len(found)} checked)", soft_wrap=True)
-    return None
+    return [entry.path for entry in found]
 
 
-def _chosen(name: str) -> list[store.Entry]:
+def entries_of(name: str) -> list[store.CachedModel]:
     """The cache entries a name means: 'default' is the download and its conversion."""
     names = _DEFAULT_NAMES if name == store.DEFAULT else {name}
     found = [entry for entry in store.entries() if entry.name in names]
@@ -106,22 +41,3 @@ def _chosen(name: str) -> list[store.Entry]:
         hint = "`augury models pull default` fetches it" if name == store.DEFAULT else "`augury models` lists what is"
         raise ModelError(f"{name}: not in the cache; {hint}.")
     return sorted(found, key=lambda entry: entry.kind, reverse=True)  # the download, then what was made of it
-
-
-def _facts(path: Path) -> dict[str, Any]:
-    file = path / "config.json"
-    if not file.is_file():
-        return {}
-    config = json.loads(file.read_text(encoding="utf-8"))
-    return {key: config[key] for key in FACTS if key in config}
-
-
-def _record(entry: store.Entry) -> dict[str, Any]:
-    return {
-        "name": entry.name,
-        "kind": entry.kind,
-        "path": str(entry.path),
-        "size": entry.size,
-        "source": entry.source,
-        "ready": entry.ready,
-    }

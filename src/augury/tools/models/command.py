@@ -22,7 +22,7 @@ def models(ctx: typer.Context, as_json: Json = False) -> None:
 @models_app.command("list")
 def list_models(as_json: Json = False) -> None:
     """What is in the cache."""
-    from augury.tools.models.actions import list_models as run
+    from augury.tools.models.screen import list_models as run
 
     run(as_json)
 
@@ -32,7 +32,7 @@ def pull(
     name: Annotated[str, typer.Argument(help="'default', a hub id, or a .gguf file to convert.")], as_json: Json = False
 ) -> None:
     """Fetch a model and make it ready to run."""
-    from augury.tools.models.actions import pull as run
+    from augury.tools.models.screen import pull as run
 
     run(name, as_json)
 
@@ -40,7 +40,7 @@ def pull(
 @models_app.command()
 def show(name: Name, as_json: Json = False) -> None:
     """What is known of a model, without loading it."""
-    from augury.tools.models.actions import show as run
+    from augury.tools.models.screen import show as run
 
     run(name, as_json)
 
@@ -48,7 +48,7 @@ def show(name: Name, as_json: Json = False) -> None:
 @models_app.command()
 def remove(name: Name, as_json: Json = False) -> None:
     """Delete a model from the cache."""
-    from augury.tools.models.actions import remove as run
+    from augury.tools.models.screen import remove as run
 
     run(name, as_json)
 
@@ -56,6 +56,6 @@ def remove(name: Name, as_json: Json = False) -> None:
 @models_app.command()
 def verify(name: Name, as_json: Json = False) -> None:
     """Read a model's files and check them against their checksums."""
-    from augury.tools.models.actions import verify as run
+    from augury.tools.models.screen import verify as run
 
     run(name, as_json)

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Any
 
-from augury.tools.monitor.settings import FEWEST_DRAFTED, FEWEST_DRAFTS, Settings
+from augury.tools.monitor.settings import FEWEST_DRAFTED, FEWEST_DRAFTS, KitSettings
 from augury.tools.shared.templates import fill
 
 MARK = re.compile("@(model|value|where|engine|which|k)")
@@ -50,7 +50,7 @@ class Alert:
         return sentences | {name: f"{base}#{self.name.lower()}" for name, base in page.items()}
 
 
-def alerts(settings: Settings) -> list[Alert]:
+def alerts(settings: KitSettings) -> list[Alert]:
     """Every alert that can be judged with these settings."""
 
     def server(query: str) -> str:
@@ -67,7 +67,7 @@ def alerts(settings: Settings) -> list[Alert]:
     return [Alert(**one, published=settings.runbook_url) for one in made]
 
 
-def _parts(settings: Settings) -> dict[str, Any]:
+def _parts(settings: KitSettings) -> dict[str, Any]:
     """Expressions and functions that the alerts are written with."""
     recorded = settings.recorded
     on_model, on_engine = (f"on ({', '.join(names)})" for names in (settings.model_labels, settings.engine_labels))
@@ -91,7 +91,7 @@ def _parts(settings: Settings) -> dict[str, Any]:
     }
 
 
-def _asked(settings: Settings, query: str, labels: tuple[str, ...] = ()) -> str:
+def _asked(settings: KitSettings, query: str, labels: tuple[str, ...] = ()) -> str:
     """The beginning of a template that asks Prometheus about the alert's model; %s becomes its labels."""
     labels = labels or settings.model_labels
     matchers = ",".join(f"{label}=%q" for label in labels)
@@ -99,7 +99,7 @@ def _asked(settings: Settings, query: str, labels: tuple[str, ...] = ()) -> str:
     return f'{{{{ with printf "{query % matchers}" {values} | query }}}}'
 
 
-def _low(settings: Settings, rate: str, first: str) -> str:
+def _low(settings: KitSettings, rate: str, first: str) -> str:
     """When acceptance is low: the rate, or the first position alone."""
     conditions = []
     if settings.min_acceptance is not None:
@@ -110,7 +110,7 @@ def _low(settings: Settings, rate: str, first: str) -> str:
     return " or ".join(conditions)
 
 
-def _which(settings: Settings) -> str:
+def _which(settings: KitSettings) -> str:
     """A template that says which of the two rules is broken; the first position explains a low rate too."""
     first = "{{ . | first | value | humanizePercentage }}"
     rate = rate_low(settings, SHARE, first)
@@ -123,7 +123,7 @@ def _which(settings: Settings) -> str:
     return f"{asked}{under}{first_low(settings, first)}{{{{ else }}}}{rate}{{{{ end }}}}{{{{ end }}}}"
 
 
-def left_out(settings: Settings) -> dict[str, str]:
+def left_out(settings: KitSettings) -> dict[str, str]:
     """Alerts that these settings do not allow, and why."""
     missing = {}
     if settings.min_acceptance is settings.first_alone is None:
@@ -143,7 +143,7 @@ def left_out(settings: Settings) -> dict[str, str]:
     return missing
 
 
-def rate_low(settings: Settings, rate: str, first: str) -> str:
+def rate_low(settings: KitSettings, rate: str, first: str) -> str:
     """What is said where the rate is what is wrong."""
     said = f"{rate} of the drafted tokens are accepted, under {settings.min_acceptance or 0:.2f} for ten minutes"
     if settings.first_beside is None:
@@ -151,13 +151,13 @@ def rate_low(settings: Settings, rate: str, first: str) -> str:
     return f"{said}, and already the first position has {first}, under {settings.first_beside:.2f}"
 
 
-def first_low(settings: Settings, first: str) -> str:
+def first_low(settings: KitSettings, first: str) -> str:
     """What is said where the first position is."""
     bar = f"under {settings.first_alone or 0:.2f} for ten minutes"
     return f"the first drafted token is accepted in {first} of the drafts, {bar}"
 
 
-def none_useful(settings: Settings) -> str:
+def none_useful(settings: KitSettings) -> str:
     """What is said where not even the first position reaches the bar."""
     if settings.model_based:
         return "not even the first position reaches it, so serve without speculation until the drafter is mended"

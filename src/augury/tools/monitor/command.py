@@ -12,8 +12,9 @@ import typer
 from augury.methods.eagle3 import EAGLE3
 from augury.tools.monitor.alerts import left_out
 from augury.tools.monitor.kit import files, write
-from augury.tools.monitor.settings import Settings, method_names, settle
-from augury.tools.shared.terminal import output_console, print_json
+from augury.tools.monitor.screen import show
+from augury.tools.monitor.settings import method_names, settle
+from augury.tools.shared.terminal import print_json
 
 
 def init(
@@ -23,19 +24,21 @@ def init(
     selector: Annotated[str, typer.Option(metavar="MATCHERS", help="Which targets, as in PromQL.")] = 'job="vllm"',
     model_name: Annotated[str | None, typer.Option(metavar="REGEX", help="Only these models.")] = None,
     kind: Annotated[
-        Literal["ours", "vllm"], typer.Option("--for", help="Whose servers; ours say more of themselves.")
+        Literal["ours", "vllm"],
+        typer.Option("--for", help="Which servers: vLLM's, or Augury's, which export more metrics."),
     ] = "vllm",
     baseline_tok_s: Annotated[
         float | None,
-        typer.Option(metavar="N", help="Output tokens a second and request without speculation, for an alert."),
+        typer.Option(metavar="N", help="Output tokens per second and request without speculation, for an alert."),
     ] = None,
     min_acceptance: Annotated[
-        float | None, typer.Option(metavar="SHARE", help="Alert below; else by method, none for look-ups.")
+        float | None,
+        typer.Option(metavar="SHARE", help="Alert below this rate; default: by method, none for look-ups."),
     ] = None,
     min_position_rate: Annotated[
-        float | None, typer.Option(metavar="SHARE", help="A notice below; else 0.40, none for look-ups.")
+        float | None, typer.Option(metavar="SHARE", help="Notify below this rate; default: 0.40, none for look-ups.")
     ] = None,
-    datasource: Annotated[str | None, typer.Option(metavar="NAME", help="Grafana's data source to begin with.")] = None,
+    datasource: Annotated[str | None, typer.Option(metavar="NAME", help="Grafana's default data source.")] = None,
     runbook_url: Annotated[
         str | None, typer.Option(metavar="BASE", help="Where you publish RUNBOOK.md, for links in alerts.")
     ] = None,
@@ -61,27 +64,10 @@ def init(
         found = {"directory": str(directory), "files": [str(path) for path in written]}
         print_json(found | {"thresholds": settings.thresholds(), "left_out": left_out(settings)})
     else:
-        _show(settings, directory, written)
+        show(settings, directory, written)
 
 
 def _command() -> str:
     """The words it was called with, on one line, for the files to remember."""
     words = ["augury", *sys.argv[1:]] if sys.argv[1:2] == ["monitor"] else ["augury", "monitor", "init"]
     return " ".join(shlex.join(words).split()).encode("ascii", "backslashreplace").decode().replace("`", "'")
-
-
-def _show(settings: Settings, directory: Path, written: list[Path]) -> None:
-    console = output_console()
-
-    def say(text: str) -> None:
-        console.print(text, soft_wrap=True, markup=False)
-
-    say(f"wrote {len(written)} files for {settings.method.name}, K={settings.k}:")
-    for path in written:
-        say(f"  {path}")
-    numbers = {name: value for name, value in settings.thresholds().items() if value is not None}
-    say("alerts compare with: " + ", ".join(f"{name} {value:g}" for name, value in numbers.items()))
-    for name, why in left_out(settings).items():
-        say(f"left out: {name}: {why}")
-    tests = shlex.quote(str(directory / "prometheus" / "tests.yml"))
-    say(f"next: promtool test rules {tests}, then read {directory / 'README.md'}")

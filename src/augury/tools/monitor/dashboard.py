@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from augury.tools.monitor.settings import Settings
+from augury.tools.monitor.settings import KitSettings
 from augury.tools.shared.templates import fill
 
 WIDTH = 24  # Grafana's columns
@@ -17,7 +17,7 @@ Steps = list[tuple[float | None, str]]
 PLAIN: Steps = [(None, "blue")]
 
 
-def dashboard(settings: Settings) -> dict[str, Any]:
+def dashboard(settings: KitSettings) -> dict[str, Any]:
     """The dashboard, ready to be written as JSON and imported."""
     grafana = fill("monitor/grafana.yml", s=settings, chosen_model=settings.selected(MODEL))
     whole: dict[str, Any] = grafana["dashboard"]
@@ -28,7 +28,7 @@ def dashboard(settings: Settings) -> dict[str, Any]:
     return whole | {"panels": _laid_out(rows, _steps(settings, queries["plain"]["title"]), grafana)}
 
 
-def _queries(settings: Settings) -> dict[str, Any]:
+def _queries(settings: KitSettings) -> dict[str, Any]:
     """The expressions that panels show, and words that go with them."""
     chosen = settings.selected(MODEL, 'engine=~"$engine"')
 
@@ -57,19 +57,24 @@ def _queries(settings: Settings) -> dict[str, Any]:
     most = gauge("augury:num_speculative_tokens", "max") if settings.ours else f"count by (model_name) ({accepted})"
     running = f"avg_over_time(({gauge('vllm:num_requests_running')})[$interval:])"
     return {
-        "rate": rate, "spec": spec, "gauge": gauge, "over": over, "quantile": quantile,
+        "rate": rate,
+        "spec": spec,
+        "gauge": gauge,
+        "over": over,
+        "quantile": quantile,
         "acceptance": over(spec("accepted_tokens"), spec("draft_tokens")),
         "length": f"1 + {over(spec('accepted_tokens'), spec('drafts'))}",
         "positions": positions,
         "limit": most,
-        "plain": _plain(settings, over(rate("vllm:generation_tokens_total"), running),
-                        gauge("augury:speedup_estimate", "min")),
+        "plain": _plain(
+            settings, over(rate("vllm:generation_tokens_total"), running), gauge("augury:speedup_estimate", "min")
+        ),
         "band": f"Band of {settings.method.name}: {_band(settings)}.",
         "position": _position_text(settings),
-    }  # fmt: skip
+    }
 
 
-def _band(settings: Settings) -> str:
+def _band(settings: KitSettings) -> str:
     band = settings.band
     if band is None:
         return "none is known"
@@ -78,7 +83,7 @@ def _band(settings: Settings) -> str:
     return f"{rate}, {length} ({band.where}; at K={settings.k})"
 
 
-def _position_text(settings: Settings) -> str:
+def _position_text(settings: KitSettings) -> str:
     late = "all drafts, as vLLM counts: with drafts of varying length late ones look worse than they are"
     bar = settings.min_position
     pays = f"Under {bar:.2f} one seldom pays." if bar else "A look-up has no bar for late ones."
@@ -86,7 +91,7 @@ def _position_text(settings: Settings) -> str:
     return f"Share of accepted drafts at each position, over {over}. {pays}"
 
 
-def _plain(settings: Settings, each: str, estimate: str) -> dict[str, str]:
+def _plain(settings: KitSettings, each: str, estimate: str) -> dict[str, str]:
     """Title, explanation and query of the speed-up, as good as it can be told."""
     title, plain = "Speed-up against plain", settings.baseline_tok_s
     if settings.ours:
@@ -102,7 +107,7 @@ def _plain(settings: Settings, each: str, estimate: str) -> dict[str, str]:
     return {"title": "Tokens a second and request", "text": text, "expr": each}
 
 
-def _steps(settings: Settings, title: str) -> dict[str, Steps]:
+def _steps(settings: KitSettings, title: str) -> dict[str, Steps]:
     """Colours from values upwards, by the names that panels have for them."""
     low, healthy, bar = settings.min_acceptance or 0.3, settings.healthy, settings.min_position
     rate: Steps = [(None, "yellow"), (low, "green")]
@@ -156,10 +161,17 @@ def _panel(
 def _targets(kind: str, panel: dict[str, Any], grafana: dict[str, Any]) -> list[dict[str, Any]]:
     instant, legends = kind in ("stat", "bargauge"), panel.get("legends", ["{{model_name}}"])
     return [
-        {"refId": chr(ord("A") + i), "datasource": grafana["source"], "editorMode": "code", "expr": expr,
-         "legendFormat": legend, "instant": instant, "range": not instant}
+        {
+            "refId": chr(ord("A") + i),
+            "datasource": grafana["source"],
+            "editorMode": "code",
+            "expr": expr,
+            "legendFormat": legend,
+            "instant": instant,
+            "range": not instant,
+        }
         for i, (expr, legend) in enumerate(zip(panel["queries"], legends, strict=True))
-    ]  # fmt: skip
+    ]
 
 
 def _fields(kind: str, panel: dict[str, Any], steps: Steps, grafana: dict[str, Any]) -> dict[str, Any]:

@@ -13,11 +13,11 @@ from augury.tools.monitor.alerts import alerts, left_out
 from augury.tools.monitor.dashboard import dashboard
 from augury.tools.monitor.recording import recording
 from augury.tools.monitor.rule_tests import rule_tests
-from augury.tools.monitor.settings import Settings
+from augury.tools.monitor.settings import KitSettings
 from augury.tools.shared.templates import fill, render
 
 
-def files(settings: Settings, command: str) -> dict[str, str]:
+def files(settings: KitSettings, command: str) -> dict[str, str]:
     """Every file's text, by its place in the directory."""
     written, missing = alerts(settings), left_out(settings)
     rules = {"groups": [{"name": "augury-alerts", "rules": [alert.rule() for alert in written]}]}

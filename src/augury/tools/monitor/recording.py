@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from augury.tools.monitor.settings import Settings
+from augury.tools.monitor.settings import KitSettings
 from augury.tools.shared.templates import fill
 
 
-def recording(settings: Settings) -> dict[str, Any]:
+def recording(settings: KitSettings) -> dict[str, Any]:
     """The rule file, ready to be written as YAML."""
     engine, model = ", ".join(settings.engine_labels), ", ".join(settings.model_labels)
     recorded = settings.recorded

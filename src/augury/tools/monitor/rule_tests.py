@@ -6,7 +6,7 @@ from typing import Any
 
 from augury.tools.monitor.alerts import Alert, alerts, first_low, none_useful, rate_low
 from augury.tools.monitor.matchers import example_labels
-from augury.tools.monitor.settings import Settings
+from augury.tools.monitor.settings import KitSettings
 from augury.tools.monitor.worlds import HOUR, World
 
 Test = dict[str, Any]
@@ -14,7 +14,7 @@ DAY = 24 * HOUR
 USUAL_BAR = 0.4  # what a position has to reach
 
 
-def rule_tests(settings: Settings) -> dict[str, Any]:
+def rule_tests(settings: KitSettings) -> dict[str, Any]:
     """The test file, ready to be written as YAML; it needs the two rule files beside it."""
     return {
         "rule_files": ["augury-recording.yml", "augury-alerts.yml"],
@@ -26,7 +26,7 @@ def rule_tests(settings: Settings) -> dict[str, Any]:
 class Tests:
     """Writes the tests for one choice of settings."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: KitSettings) -> None:
         self.settings = settings
         self.alerts = {alert.name: alert for alert in alerts(settings)}
         matchers = [*settings.matchers, *([settings.model] if settings.model else [])]

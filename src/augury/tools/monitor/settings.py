@@ -50,7 +50,7 @@ def _parts(condition: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class KitSettings:
     """Checked options; what is None is left out of the files."""
 
     method: Method
@@ -141,6 +141,19 @@ class Settings:
         }
 
 
+def _check(card: Method, k: int, shares: dict[str, float | None], baseline_tok_s: float | None) -> None:
+    """Refuse numbers that no alert can compare with."""
+    if card.saves_states:
+        raise ConfigError(f"--method {card.name} saves states and drafts nothing: there is nothing to watch.")
+    if not 1 <= k <= LONG_DRAFTS:
+        raise ConfigError(f"--k {k}: a draft has 1 to {LONG_DRAFTS} tokens.")
+    for name, share in shares.items():
+        if share is not None and not 0 < share < 1:
+            raise ConfigError(f"{name} {share:g}: a share between 0 and 1.")
+    if baseline_tok_s is not None and not 0 < baseline_tok_s < float("inf"):
+        raise ConfigError(f"--baseline-tok-s {baseline_tok_s:g}: tokens a second, above 0.")
+
+
 def settle(
     method: str,
     k: int,
@@ -152,20 +165,12 @@ def settle(
     min_position: float | None,
     baseline_tok_s: float | None,
     runbook_url: str | None = None,
-) -> Settings:
+) -> KitSettings:
     """Settings from the command line's words."""
     card = METHODS.get(ALIASES.get(method, method))
     if card is None:
         raise ConfigError(f"--method {method}: unknown; one of {method_names()}.")
-    if card.saves_states:
-        raise ConfigError(f"--method {card.name} saves states and drafts nothing: there is nothing to watch.")
-    if not 1 <= k <= LONG_DRAFTS:
-        raise ConfigError(f"--k {k}: a draft has 1 to {LONG_DRAFTS} tokens.")
-    for name, share in {"--min-acceptance": min_acceptance, "--min-position-rate": min_position}.items():
-        if share is not None and not 0 < share < 1:
-            raise ConfigError(f"{name} {share:g}: a share between 0 and 1.")
-    if baseline_tok_s is not None and not 0 < baseline_tok_s < float("inf"):
-        raise ConfigError(f"--baseline-tok-s {baseline_tok_s:g}: tokens a second, above 0.")
+    _check(card, k, {"--min-acceptance": min_acceptance, "--min-position-rate": min_position}, baseline_tok_s)
     if runbook_url is not None and not RUNBOOK_URL.fullmatch(runbook_url):
         raise ConfigError(f"--runbook-url {runbook_url!r}: the http(s) address of RUNBOOK.md where you publish it.")
     first_beside = first_alone = None
@@ -177,7 +182,7 @@ def settle(
     if min_position is None and card.weights not in MODEL_FREE:
         min_position = bound("position-rate-low", "acceptance_rate")
     model = model_matcher(model_name) if model_name is not None else None
-    return Settings(
+    return KitSettings(
         card,
         k,
         tuple(read_selector(selector)),

@@ -23,7 +23,7 @@ class World:
         return [{"series": name, "values": " ".join(values)} for name, values in self._courses.items()]
 
     def add(self, metric: str, values: str, target: bool = False, labels: dict[str, str] | None = None) -> World:
-        """Let a series go on with these values; `target` leaves out what a scrape target does not know."""
+        """Let a series continue with these values; `target` leaves out what a scrape target does not know."""
         unknown, every = ("model_name", "engine") if target else (), labels or self.labels
         return self._add(metric, values, {k: v for k, v in every.items() if k not in unknown}, None)
 

@@ -17,10 +17,12 @@ from augury.tools.shared.terminal import print_json
 
 
 def ps(
-    api_key: Annotated[str | None, typer.Option(envvar="AUGURY_API_KEY", help="Where one is needed.")] = None,
+    api_key: Annotated[
+        str | None, typer.Option(envvar="AUGURY_API_KEY", help="The server's API key, if it needs one.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
-    """The servers of yours that run on this machine: where, since when, what they serve, how full they are."""
+    """List your servers on this machine: address, uptime, model and load."""
     found = running(cache_dir() / "running")
     with ThreadPoolExecutor(16) as pool:
         servers = list(pool.map(lambda one: described(one, api_key), found))

@@ -22,7 +22,7 @@ TokenizerOption = Annotated[
 ]
 Form = Literal["text", "json", "aiconfigurator", "dynamo"]
 TenantField = Annotated[
-    str | None, typer.Option(metavar="FIELD", help="Records with different values here share nothing.")
+    str | None, typer.Option(metavar="FIELD", help="Records with different values in this field share no cache.")
 ]
 
 
@@ -40,7 +40,7 @@ def replay(
     max_model_len: Annotated[int | None, typer.Option(min=2, help="Longest prompt and answer together.")] = None,
     tenant_field: TenantField = None,
     preload: Annotated[Path | None, typer.Option(help="Start suffix from this file of `augury suffix build`.")] = None,
-    limit: Annotated[int | None, typer.Option(min=1, help="Stop after so many conversations.")] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="Stop after this many conversations.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
     form: Annotated[
         Form, typer.Option("--format", help="What is printed; the last two: the best row, for that planner.")
@@ -48,7 +48,7 @@ def replay(
     plot: Annotated[Path | None, typer.Option(help="Write a picture (PNG) here.")] = None,
     profile: Annotated[Path | None, typer.Option(help="Write the best row's speculation_profile.json here.")] = None,
 ) -> None:
-    """Walk recorded conversations through model-free drafting: no model, no GPU; what would have been accepted."""
+    """Replay recorded conversations through look-up drafters: what would have been accepted; no model, no GPU."""
     from augury.tools.replay.profile import conditions_of
     from augury.tools.replay.replay import Replay, expand, read_configs, read_grid
     from augury.tools.replay.tokens import encoder

@@ -15,7 +15,7 @@ from augury.config.speculative import SpeculativeConfig
 from augury.index.suffix_arena import Arena
 from augury.index.suffix_batch import DONE, NO_ROOM
 from augury.index.suffix_layout import LENGTH, NONE
-from augury.index.suffix_rule import Rule
+from augury.index.suffix_rule import SuffixRule
 from augury.index.suffix_stock import Stock
 from augury.methods.registry import LOOK_UPS, load
 from augury.tools.replay.tokens import Script
@@ -27,7 +27,7 @@ TIMED = 32  # one step in so many is timed by itself
 GROWTH = 4096  # tokens room is made for when an index is full
 
 
-class Clock:
+class DraftClock:
     """How long drafting takes: a sample of single steps, each called as an engine calls it."""
 
     def __init__(self) -> None:
@@ -52,7 +52,7 @@ class Walker:
 
     def __init__(self, most: int, limit: int) -> None:
         """A draft has at most `most` nodes, and no text grows past `limit` tokens."""
-        self.most, self.limit, self.clock = most, limit, Clock()
+        self.most, self.limit, self.clock = most, limit, DraftClock()
 
     def walk(self, script: Script, curve: np.ndarray) -> np.ndarray:
         """Decode every response of a conversation; returns a line of counts for each, and adds to the curve."""
@@ -121,9 +121,9 @@ class SuffixWalker(Walker):
         tree = config.tree
         super().__init__(tree.max_nodes if tree else config.num_speculative_tokens, limit)
         factor, least = config.suffix_decoding_max_spec_factor, config.suffix_decoding_min_token_prob
-        self.rule = tuple(Rule(factor, 0.0, least, tree.top_k if tree else 1).checked())
+        self.rule = tuple(SuffixRule(factor, 0.0, least, tree.top_k if tree else 1).checked())
         self.kept = config.suffix_decoding_max_cached_requests
-        # A response that is dropped to make room is never the one that runs, so nobody has to be told.
+        # A response that is dropped to make room is never the one that runs, so no request is affected.
         self.stock = Stock(Arena(config.suffix_decoding_max_tree_depth, None), self.kept, lambda request: None)
         self._book = np.full((1, 4), NONE, np.int64)
         self._names = 0

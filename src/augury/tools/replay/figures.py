@@ -7,7 +7,7 @@ from dataclasses import astuple, dataclass
 import numpy as np
 
 from augury.methods.registry import LOOK_UPS
-from augury.tools.replay.replay import Contender, Log
+from augury.tools.replay.replay import Log, ReplayedConfig
 from augury.tools.replay.walk import ACCEPTED, ACCEPTED_AT, DRAFTED_AT, DRAFTS, LENGTHS, OFFERED_AT
 
 WINDOWS = 40  # points of the course over a trace
@@ -119,7 +119,7 @@ class Summary:
         return [now / offered if offered else 0.0 for now, offered in pairs]
 
 
-def summarise(contender: Contender, log: Log) -> Summary:
+def summarise(contender: ReplayedConfig, log: Log) -> Summary:
     """Figures of one configuration."""
     lines, emitted = contender.lines, np.array(log.emitted, np.int64)
     count, tenth = len(lines), len(lines) // 10
@@ -159,7 +159,7 @@ def best_of(summaries: list[Summary]) -> int:
     return min(range(len(summaries)), key=lambda i: (summaries[i].total.steps, summaries[i].total.drafted))
 
 
-def name_of(contender: Contender) -> str:
+def name_of(contender: ReplayedConfig) -> str:
     """A configuration in a few words."""
     config = contender.config
     settings = LOOK_UPS[config.method].words(config)
@@ -179,7 +179,7 @@ def _deepest(curve: np.ndarray) -> int:
     return int(used[-1]) + 1 if len(used) else 0
 
 
-def _times(contender: Contender, log: Log) -> Times:
+def _times(contender: ReplayedConfig, log: Log) -> Times:
     clock, seconds, emitted = contender.walker.clock, contender.seconds, sum(log.emitted)
     samples = np.array(clock.samples or [0], np.float64) / 1e3
     p50, p99 = np.percentile(samples, [50, 99]).tolist()

@@ -11,10 +11,20 @@ from augury.config.errors import ConfigError, shown
 from augury.tools.replay.swe_agent import as_messages, is_run
 
 ROLES = {
-    "human": "user", "gpt": "assistant", "chatgpt": "assistant", "bing": "assistant", "bard": "assistant",
-    "model": "assistant", "ai": "assistant", "claude": "assistant", "function_call": "assistant", "developer": "system",
-    "observation": "tool", "function": "tool", "function_response": "tool",
-}  # fmt: skip
+    "human": "user",
+    "gpt": "assistant",
+    "chatgpt": "assistant",
+    "bing": "assistant",
+    "bard": "assistant",
+    "model": "assistant",
+    "ai": "assistant",
+    "claude": "assistant",
+    "function_call": "assistant",
+    "developer": "system",
+    "observation": "tool",
+    "function": "tool",
+    "function_response": "tool",
+}
 HISTORIES = ("messages", "conversations", "conversation", "traj", "trajectory", "history")
 ANSWERS = ("choices", "response", "completion", "output", "generated_text", "answer")
 # Beside a history: an `answer` there may be the right one, not the one given.
@@ -46,7 +56,7 @@ class Conversation:
     label: str  # class of request
     tenant: str
     where: str  # line or record of its file
-    asked: int = 0  # so many turns are prompt, whoever spoke: their answers have records of their own
+    asked: int = 0  # so many turns are prompt, by any role: their answers have records of their own
 
     @property
     def responses(self) -> list[int]:
@@ -55,7 +65,7 @@ class Conversation:
         return [i for i, turn in turns if i >= self.asked and turn.role == "assistant" and turn.said]
 
 
-class Place(NamedTuple):
+class RecordPlace(NamedTuple):
     """Where a record stands and what to read beside it."""
 
     file: str
@@ -71,7 +81,7 @@ def unwrapped(value: Any) -> list[Any]:
     return next((inside for inside in lists if inside and all(isinstance(r, dict) for r in inside)), [value])
 
 
-def conversations(record: Any, place: Place) -> Iterator[Conversation]:
+def conversations(record: Any, place: RecordPlace) -> Iterator[Conversation]:
     """The conversations of one record: one, or one for each answer it holds."""
     if isinstance(record, list) and record and all(isinstance(turn, dict) for turn in record):
         record = {"messages": record}

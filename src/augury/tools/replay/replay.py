@@ -47,7 +47,7 @@ class Log:
         return self.prompt_tokens + self.response_tokens
 
 
-class Contender:
+class ReplayedConfig:
     """One configuration and what it did."""
 
     def __init__(self, config: SpeculativeConfig, limit: int = NO_LIMIT) -> None:
@@ -83,7 +83,7 @@ class Replay:
     def __init__(self, configs: Iterable[SpeculativeConfig], max_model_len: int | None = None) -> None:
         """`max_model_len` bounds prompt and response together, as it does in an engine."""
         self.limit = max_model_len or NO_LIMIT
-        self.contenders = [Contender(config, self.limit) for config in configs]
+        self.contenders = [ReplayedConfig(config, self.limit) for config in configs]
         self.log = Log()
 
     def feed(self, script: Script) -> None:

@@ -12,11 +12,13 @@ from pathlib import Path
 from typing import Any
 
 MERGES = Path(__file__).with_name("smollm2-merges.txt.gz")
-SPECIAL = (
-    "<|endoftext|>", "<|im_start|>", "<|im_end|>", "<repo_name>", "<reponame>", "<file_sep>", "<filename>",
-    "<gh_stars>", "<issue_start>", "<issue_comment>", "<issue_closed>", "<jupyter_start>", "<jupyter_text>",
-    "<jupyter_code>", "<jupyter_output>", "<jupyter_script>", "<empty_output>",
-)  # fmt: skip
+SPECIAL = tuple(
+    """
+    <|endoftext|> <|im_start|> <|im_end|> <repo_name> <reponame> <file_sep> <filename> <gh_stars> <issue_start>
+    <issue_comment> <issue_closed> <jupyter_start> <jupyter_text> <jupyter_code> <jupyter_output> <jupyter_script>
+    <empty_output>
+    """.split()
+)
 WORDS = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"  # GPT-2's cut
 DIGITS = r"\p{N}"  # each by itself
 

@@ -1,6 +1,6 @@
 """Recorded conversations, read as a stream from the files that clients, servers and benchmarks write.
 
-What a file holds is told from its content: JSON lines, one JSON document (a list of records, or one record), a vLLM
+What a file holds is inferred from its content: JSON lines, one JSON document (a list of records, or one record), a vLLM
 server's log, or, where asked for, plain text with a document a line. Any of them may be compressed with gzip.
 """
 
@@ -17,7 +17,7 @@ from operator import itemgetter
 from pathlib import Path
 from typing import IO, Any
 
-from augury.tools.replay.records import Conversation, Message, Odd, Place, conversations, unwrapped
+from augury.tools.replay.records import Conversation, Message, Odd, RecordPlace, conversations, unwrapped
 from augury.tools.replay.vllm_log import REQUEST, read_log
 
 __all__ = ["Conversation", "Message", "TraceError", "TraceReader"]
@@ -106,7 +106,7 @@ class TraceReader:
             for number, record in enumerate(inside, 1):
                 place = where if len(inside) == 1 else f"{where}, element {number}"
                 try:
-                    yield from conversations(record, Place(path.stem, place, self.tenant_field))
+                    yield from conversations(record, RecordPlace(path.stem, place, self.tenant_field))
                 except Odd as error:
                     raise TraceError(f"{path}, {place}: {error}; {KNOWN}.") from None
 

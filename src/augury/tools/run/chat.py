@@ -27,7 +27,7 @@ Ctrl-C stops an answer; at the prompt it leaves, as Ctrl-D does."""
 
 
 @dataclass(slots=True)
-class Tally:
+class ChatTally:
     """Answers in figures."""
 
     tokens: int = 0
@@ -49,7 +49,7 @@ class Tally:
         self.spec.num_draft_tokens += metrics.get("num_draft_tokens") or 0
         self.spec.num_accepted_tokens += metrics.get("num_accepted_draft_tokens") or 0
 
-    def add(self, other: Tally) -> None:
+    def add(self, other: ChatTally) -> None:
         """Take another answer's figures."""
         self.tokens += other.tokens
         self.passes += other.passes
@@ -60,7 +60,7 @@ class Tally:
         self.spec.num_accepted_tokens += other.spec.num_accepted_tokens
 
     def words(self) -> str:
-        """One line."""
+        """The figures in one line."""
         parts = [f"{self.tokens} tokens"]
         if self.passes:
             parts.append(f"{self.passes} passes")
@@ -73,7 +73,7 @@ class Tally:
 
 
 class Stop:
-    """Ctrl-C during an answer: asks it to end, or, pressed again or where that does no harm, breaks in at once."""
+    """Ctrl-C during an answer ends it after the step; pressed again, or where that does no harm, at once."""
 
     def __init__(self, at_once: bool) -> None:
         self.pressed = False
@@ -87,7 +87,7 @@ class Stop:
 
     @contextmanager
     def listening(self) -> Iterator[None]:
-        """While an answer comes."""
+        """Listen for Ctrl-C during an answer."""
         before = signal.signal(signal.SIGINT, self._press)
         try:
             yield
@@ -95,13 +95,13 @@ class Stop:
             signal.signal(signal.SIGINT, before)
 
 
-class Conversation:
+class ChatLoop:
     """Reads questions and slash commands, and shows the answers."""
 
     def __init__(self, source: Source, begun: Messages, settings: NextAnswer) -> None:
         self.source, self.begun, self.settings = source, begun, settings
         self.messages = list(begun)
-        self.whole = Tally()
+        self.whole = ChatTally()
         self.console = output_console()
         self.styles = styles(self.console)
 
@@ -133,7 +133,7 @@ class Conversation:
 
     def _answer(self, question: str) -> None:
         asked = [*self.messages, {"role": "user", "content": question}]
-        tally, stop, text = Tally(), Stop(self.source.breakable), ""
+        tally, stop, text = ChatTally(), Stop(self.source.breakable), ""
         chunks = self.source.ask(asked, self.settings)
         try:
             with stop.listening():
@@ -156,7 +156,7 @@ class Conversation:
         if text or stop.pressed:
             self.console.print(tally.words() + (" · stopped" if stop.pressed else ""), style="dim")
 
-    def _timed(self, chunks: Iterator[Chunk], tally: Tally) -> Iterator[Chunk]:
+    def _timed(self, chunks: Iterator[Chunk], tally: ChatTally) -> Iterator[Chunk]:
         """Count what passes through; time runs from the first text to the last."""
         first, before, pieces = 0.0, 0, 0
         for chunk in chunks:
@@ -193,7 +193,7 @@ class Conversation:
         elif name == "/seed":
             self._seed(rest.strip())
         elif name == "/clear":
-            self.messages, self.whole = list(self.begun), Tally()
+            self.messages, self.whole = list(self.begun), ChatTally()
             self.console.print("the conversation is forgotten", style="dim")
         else:
             if name != "/help":

@@ -42,7 +42,7 @@ class Chunk:
 
 
 class Source(Protocol):
-    """Somebody who answers."""
+    """A model to chat with."""
 
     title: str
     ours: bool  # whether it shows where tokens come from, and speculation can be switched off
@@ -84,7 +84,7 @@ class Remote:
 
 
 class Local:
-    """An engine of our own. A step is never cut short, since the engine goes on to the next question."""
+    """An engine of our own. A step is never cut short, since the engine continues to the next question."""
 
     ours, breakable = True, False
 

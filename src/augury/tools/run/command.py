@@ -23,14 +23,15 @@ if TYPE_CHECKING:
 CHAT_KEYS = (*options.API_KEYS, "OPENAI_API_KEY")
 SAMPLING = ("max_tokens", "temperature", "top_p", "top_k", "min_p", "seed", "stop", "n")
 ENGINE_OPTIONS = ("max_model_len", "dtype", "device", "tensor_parallel_size", "cpu_arithmetic", "quantization")
-SERVE_ENGINE_OPTIONS = (
-    "tokenizer", "dtype", "device", "tensor_parallel_size", "cpu_arithmetic", "quantization", "kv_cache_dtype",
-    "max_model_len", "max_num_seqs", "max_num_batched_tokens",
-    "long_prefill_token_threshold", "block_size", "num_gpu_blocks_override", "kv_cache_memory_bytes",
-    "gpu_memory_utilization", "enable_prefix_caching", "kv_offloading_size", "kv_offloading_backend",
-    "enable_chunked_prefill", "enforce_eager", "seed", "load_format",
-    "model_impl", "hf_overrides", "kv_transfer_config", "enable_lora", "max_loras", "max_cpu_loras", "max_lora_rank",
-)  # fmt: skip
+SERVE_ENGINE_OPTIONS = tuple(
+    """
+    tokenizer dtype device tensor_parallel_size cpu_arithmetic quantization kv_cache_dtype max_model_len
+    max_num_seqs max_num_batched_tokens long_prefill_token_threshold block_size num_gpu_blocks_override
+    kv_cache_memory_bytes gpu_memory_utilization enable_prefix_caching kv_offloading_size kv_offloading_backend
+    enable_chunked_prefill enforce_eager seed load_format model_impl hf_overrides kv_transfer_config enable_lora
+    max_loras max_cpu_loras max_lora_rank
+    """.split()
+)
 
 
 @takes(
@@ -48,7 +49,7 @@ def generate(
     as_json: Json = False,
     **given: Any,
 ) -> None:
-    """Answer a prompt, or many. On a terminal, tokens that came from accepted drafts have another colour."""
+    """Answer one prompt or many. On a terminal, tokens from accepted drafts are coloured."""
     from augury.tools.run.generate import generate as run
     from augury.tools.shared.given_prompts import gather
 
@@ -59,9 +60,10 @@ def generate(
 
 
 def demo(
-    max_tokens: Annotated[int, typer.Option(help="Most tokens for each answer.")] = 96, as_json: Json = False
+    max_tokens: Annotated[int, typer.Option(help="Maximum number of tokens in each answer.")] = 96,
+    as_json: Json = False,
 ) -> None:
-    """Three prompts answered by the embedded model, then plain decoding against n-gram and EAGLE-3 in figures."""
+    """Answer three prompts with the embedded model: plain decoding against n-gram and EAGLE-3, in figures."""
     from augury.tools.run.demo import demo as run
 
     run(max_tokens, as_json)
@@ -80,8 +82,8 @@ def chat(
         str | None, typer.Option(help="'default', a directory, a .gguf file, a hub id; with URL, a name it serves.")
     ] = None,
     api_key: Annotated[str | None, typer.Option(help=f"For URL. Also {', '.join(CHAT_KEYS)}.")] = None,
-    system: Annotated[str | None, typer.Option(help="What the model is told before anything else.")] = None,
-    max_tokens: Annotated[int, typer.Option(min=1, help="Most tokens of an answer.")] = 512,
+    system: Annotated[str | None, typer.Option(help="The system prompt.")] = None,
+    max_tokens: Annotated[int, typer.Option(min=1, help="Maximum number of tokens in an answer.")] = 512,
     timeout: Annotated[float, typer.Option(min=1, help="Seconds to wait for URL's next token.")] = 300.0,
     **given: Any,
 ) -> None:
@@ -103,9 +105,9 @@ def chat(
     begun: Messages = [{"role": "system", "content": system}] if system else []
     if sys.stdin is None or not sys.stdin.isatty():
         return _once(source, begun, answer)
-    from augury.tools.run.chat import Conversation
+    from augury.tools.run.chat import ChatLoop
 
-    return Conversation(source, begun, answer).run()
+    return ChatLoop(source, begun, answer).run()
 
 
 def _once(source: Source, begun: Messages, answer: NextAnswer) -> None:
@@ -129,7 +131,7 @@ def serve(
     model: Annotated[str, typer.Argument(help="'default', a directory, a .gguf file, or a hub id.")] = "default",
     **given: Any,
 ) -> None:
-    """Serve a model by OpenAI's API. Exit code: 0 told to end, 1 could not run, 2 wrong options."""
+    """Serve a model with OpenAI's API. Exit code: 0 stopped on request, 1 could not run, 2 wrong options."""
     server = ServerOptions.model_construct(**{name: given.pop(name) for name in ServerOptions.model_fields})
     given["speculative_config"] = options.speculation(given)
     for name in ("kv_transfer_config", "hf_overrides"):

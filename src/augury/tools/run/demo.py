@@ -64,7 +64,7 @@ PROMPTS = (
 
 
 @dataclass(slots=True)
-class Race:
+class DemoRace:
     """One prompt, answered in every way."""
 
     prompt: DemoPrompt
@@ -72,7 +72,7 @@ class Race:
 
     @property
     def timed(self) -> dict[str, list[Run]]:
-        """Those that count."""
+        """The timed runs, without the first."""
         return {way: runs[1:] or runs for way, runs in self.runs.items()}
 
     def speed(self, way: str) -> float:
@@ -146,9 +146,9 @@ def contenders(quiet: bool) -> dict[str, LLM]:
     return found
 
 
-def _measure(engines: dict[str, LLM], params: SamplingParams, begun: float, quiet: bool) -> list[Race]:
+def _measure(engines: dict[str, LLM], params: SamplingParams, begun: float, quiet: bool) -> list[DemoRace]:
     """Time all ways in turns, so that a busy machine hits all alike; another round only if there is time for it."""
-    races = [Race(prompt) for prompt in PROMPTS]
+    races = [DemoRace(prompt) for prompt in PROMPTS]
     plain = next(iter(engines.values()))
     with saying(quiet) as say:
         for turn in range(ROUNDS + 1):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from augury.config.sampling import SamplingParams
 from augury.observe.stats import SpecStats
 from augury.tools.run.screen import show_answers, stream
-from augury.tools.shared.given_prompts import Asked
+from augury.tools.shared.given_prompts import GivenPrompt
 from augury.tools.shared.loading import chat_prompt, conditions, load
 from augury.tools.shared.runs import acceptance, follow
 from augury.tools.shared.terminal import print_json
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from augury.engine.outputs import RequestOutput
 
 
-def generate(asked: list[Asked], chat: bool, params: SamplingParams, as_json: bool, **engine: Any) -> bool:
+def generate(asked: list[GivenPrompt], chat: bool, params: SamplingParams, as_json: bool, **engine: Any) -> bool:
     """Answer the prompts; false when some were refused, which the engine has said on standard error."""
     llm = load(quiet=as_json, **engine)
     prompts = [_prompt(llm, one, chat) for one in asked]
@@ -41,7 +41,7 @@ def generate(asked: list[Asked], chat: bool, params: SamplingParams, as_json: bo
     return True
 
 
-def _prompt(llm: LLM, asked: Asked, chat: bool) -> Any:
+def _prompt(llm: LLM, asked: GivenPrompt, chat: bool) -> Any:
     """What the engine takes: a conversation always goes through the chat template, a text if the user wants it."""
     if isinstance(asked, str) and not chat:
         return asked

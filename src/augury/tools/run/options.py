@@ -38,7 +38,7 @@ Function = TypeVar("Function", bound=Callable[..., None])
 
 
 class SpeculationOptions(BaseModel):
-    """How a command that runs a model is told to speculate."""
+    """How a command that runs a model takes its speculation options."""
 
     speculative_config: str | None = Field(
         None, description="How to speculate, as in vLLM.", json_schema_extra={"metavar": "JSON"}

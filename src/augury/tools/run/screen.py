@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from augury.config.sampling import SamplingParams
     from augury.engine.llm import LLM
     from augury.engine.outputs import CompletionOutput, RequestOutput
-    from augury.tools.run.demo import DemoPrompt, Race
+    from augury.tools.run.demo import DemoPrompt, DemoRace
 
 FRAME = 1 / 15  # seconds between two redrawings: often enough for the eye, too seldom to slow the model
 
@@ -113,7 +113,7 @@ def answer_live(console: Console, llm: LLM, number: int, prompt: DemoPrompt, par
         live.update(panel(follow(llm, tokens, params, add)), refresh=True)
 
 
-def show_table(console: Console, races: list[Race], facts: dict[str, Any], seconds: float) -> None:
+def show_table(console: Console, races: list[DemoRace], facts: dict[str, Any], seconds: float) -> None:
     """The demo's figures, and what they depend on."""
     ways = list(facts["K"])
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)

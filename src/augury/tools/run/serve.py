@@ -1,4 +1,4 @@
-"""`augury serve`: a run until it is told to end."""
+"""`augury serve`: a run until it is stopped."""
 
 from __future__ import annotations
 

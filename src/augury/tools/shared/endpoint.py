@@ -18,17 +18,17 @@ COUNTER = r"^(?:{name})(?:_total)?(?:\{{[^}}]*\}})? +([0-9.eE+]+)"
 DRAFTS = "vllm:spec_decode_num_drafts"
 
 
-class Answer(NamedTuple):
+class Completion(NamedTuple):
     """One completion."""
 
     tokens: tuple[str, ...]  # as texts; the whole text as one if the server does not list them
     likely: tuple[dict[str, float], ...] | None  # log-probabilities of the likeliest tokens at each place, if offered
 
-    def joined(self) -> Answer:
+    def joined(self) -> Completion:
         """The same as one text, to compare with a server that lists no tokens."""
         ended = self.tokens[-1:] == (END,)
         text = "".join(self.tokens[:-1] if ended else self.tokens)
-        return Answer(((text,) if text else ()) + ((END,) if ended else ()), None)
+        return Completion(((text,) if text else ()) + ((END,) if ended else ()), None)
 
 
 class Endpoint(Server):
@@ -44,7 +44,7 @@ class Endpoint(Server):
         self.flag = flag
         self.model = model or self._first_model()
 
-    def complete(self, prompt: str, **options: Any) -> Answer:
+    def complete(self, prompt: str, **options: Any) -> Completion:
         """One answer to a prompt."""
         body = {"model": self.model, "prompt": prompt, "n": 1, "stream": False, **options}
         reply = self.post("/v1/completions", body, self.timeout)
@@ -102,20 +102,20 @@ class Endpoint(Server):
         return Unreadable("not-found", f"{self.where}: no model {self.model!r}, or no {path} (HTTP 404); {offers}.")
 
 
-def answer_of(choice: dict[str, Any], text: str, longest: int) -> Answer:
+def answer_of(choice: dict[str, Any], text: str, longest: int) -> Completion:
     """One choice of a completion; a text without listed tokens counts as one token."""
     told = choice.get("logprobs") or {}
     tokens = told.get("tokens")
     ended = choice.get("finish_reason") == "stop"
     if not tokens and text:
-        return Answer((text, END) if ended else (text,), None)
+        return Completion((text, END) if ended else (text,), None)
     tokens = [str(token) for token in tokens or ()]
     likely = told.get("top_logprobs")
     if likely:
         own = told.get("token_logprobs") or [None] * len(tokens)
         likely = tuple(_numbers(entry, token, o) for entry, token, o in zip(likely, tokens, own, strict=True))
     whole = (*tokens, END) if ended and len(tokens) < longest else tuple(tokens)
-    return Answer(whole, likely or None)
+    return Completion(whole, likely or None)
 
 
 def _numbers(entry: dict[str, Any] | None, token: str, own: float | None) -> dict[str, float]:

@@ -9,10 +9,10 @@ from typing import Any
 
 from augury.config.errors import ConfigError
 
-Asked = str | list[dict[str, Any]]  # a text, or a conversation
+GivenPrompt = str | list[dict[str, Any]]  # a text, or a conversation
 
 
-def gather(prompt: str | None, file: Path | None) -> list[Asked]:
+def gather(prompt: str | None, file: Path | None) -> list[GivenPrompt]:
     """The prompts: from the argument, a file, or standard input, in that order."""
     if prompt not in (None, "-") and file is not None:
         raise ConfigError("give a prompt or --prompts-file, not both.")
@@ -31,7 +31,7 @@ def gather(prompt: str | None, file: Path | None) -> list[Asked]:
     return [text.rstrip("\n")]
 
 
-def _read_file(file: Path) -> list[Asked]:
+def _read_file(file: Path) -> list[GivenPrompt]:
     try:
         lines = file.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
@@ -43,7 +43,7 @@ def _read_file(file: Path) -> list[Asked]:
     return asked
 
 
-def _record(file: Path, number: int, line: str) -> Asked:
+def _record(file: Path, number: int, line: str) -> GivenPrompt:
     """One line of JSONL: {"prompt": text} or {"messages": [{"role", "content"}, ...]}."""
     try:
         record = json.loads(line)

@@ -1,4 +1,4 @@
-"""How commands are found, loaded late, and how their errors are told: one line and an exit code."""
+"""How commands are found, loaded late, and how their errors are shown: one line and an exit code."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def panels() -> Literal["rich"] | None:
 def _one_line() -> Iterator[None]:
     try:
         yield
-        sys.stdout.flush()  # a full disk must be met here, where it is told in one line
+        sys.stdout.flush()  # a full disk must be met here, where it is logged in one line
     except KeyboardInterrupt:
         print(file=sys.stderr)  # the shell's prompt starts on a line of its own
         raise typer.Exit(130) from None

@@ -21,6 +21,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from augury.config.errors import ConfigError
+from augury.tools.shared.causes import reason_of, tls_fault
 
 if TYPE_CHECKING:
     import httpx  # imported on first use: help and refusals must start quickly
@@ -187,7 +188,7 @@ class Server:
         """One for all requests; proxies and certificates are the system's, as for other programs there."""
         import httpx
 
-        tls = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # which trusts nobody until certificates are read: 70 ms
+        tls = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # without certificates, which take 70 ms to read
         if self.base.startswith("https:"):
             tls.load_default_certs()
 
@@ -241,7 +242,7 @@ class Server:
         return Unreadable("http", f"{self.where}{path}: HTTP {code}: {error_message(said)}", code)
 
     def _unreachable(self, error: Exception, timeout: float | None = None) -> Unreadable:
-        reason = _reason(error)
+        reason = reason_of(error)
         text = str(reason)
         if isinstance(reason, TimeoutError):
             return self._late(timeout or self.timeout)
@@ -251,7 +252,7 @@ class Server:
         if isinstance(reason, socket.gaierror):
             return Unreadable("dns", f"{self.where}: this name is unknown (DNS: {reason.strerror}).")
         if isinstance(reason, ssl.SSLError):
-            return Unreadable("tls", f"{self.where}: no TLS connection; {_tls_fault(reason)}")
+            return Unreadable("tls", f"{self.where}: no TLS connection; {tls_fault(reason)}")
         if "Error -3 while decompressing" in text:
             return Unreadable("malformed", f"{self.where}: the answer claims to be gzip and is not.")
         if "without sending complete message" in text:
@@ -268,26 +269,6 @@ def listed_models(told: Any) -> dict[str, str]:
     listed = told.get("data") if isinstance(told, dict) else None
     entries = [entry for entry in listed if isinstance(entry, dict)] if isinstance(listed, list) else []
     return {one["id"]: str(one.get("owned_by", "")) for one in entries if isinstance(one.get("id"), str)}
-
-
-def _reason(error: BaseException) -> BaseException:
-    """The operating system's error beneath the library's, if there is one."""
-    found: BaseException | None = error
-    while found is not None and not isinstance(found, OSError):
-        found = found.__cause__ or found.__context__
-    timed_out = found is None and type(error).__name__.endswith("Timeout")
-    return TimeoutError() if timed_out else found or error
-
-
-def _tls_fault(error: ssl.SSLError) -> str:
-    """What is wrong with a connection over TLS, and what to do."""
-    if "CERTIFICATE" not in str(error):
-        return "is it http:// rather than https://?"
-    why = getattr(error, "verify_message", "")
-    if "mismatch" in why or "expired" in why:
-        return f"its certificate is not trusted ({why.rstrip('.')})."
-    said = f" ({why})" if why else ""
-    return f"its certificate is not trusted{said}; if it is your own, name its file: SSL_CERT_FILE=ca.pem augury ..."
 
 
 def error_message(raw: bytes) -> str:

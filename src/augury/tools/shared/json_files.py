@@ -1,4 +1,4 @@
-"""JSON out of a file that somebody names."""
+"""JSON from a file named by the user."""
 
 from __future__ import annotations
 

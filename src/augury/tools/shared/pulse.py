@@ -40,7 +40,7 @@ class Count:
         self._now, self._begun = now, now()
 
     def line(self) -> str:
-        """What is going on, how much of it is done, for how long, and how long still if it goes on like this."""
+        """What is going on, how much of it is done, for how long, and how long still if it continues like this."""
         spent = self._now() - self._begun
         parts = [f"{self.what}: {self.done:,.0f} of {self.total:,.0f}", f"{time_text(spent)} so far"]
         if 0 < self.done < self.total:

@@ -21,15 +21,17 @@ PATTERN = 8  # tokens of a repeated pattern
 
 def build(
     corpus: Annotated[
-        list[Path], typer.Argument(help="Traces, of which responses count, or texts, a document a line.")
+        list[Path], typer.Argument(help="Traces, whose responses are used, or texts, one document a line.")
     ],
     output: Annotated[Path, typer.Option("-o", "--output", help="The file to write.")],
     tokenizer: TokenizerOption = "default",
     max_depth: Annotated[int, typer.Option(min=1, max=32_767, help="Longest match and draft together.")] = 24,
-    max_bytes: Annotated[int | None, typer.Option(min=1, help="Most memory; the oldest responses go first.")] = None,
-    tenant: Annotated[str, typer.Option(help="Whose cache it is.")] = "",
+    max_bytes: Annotated[
+        int | None, typer.Option(min=1, help="Maximum memory; the oldest responses are dropped first.")
+    ] = None,
+    tenant: Annotated[str, typer.Option(help="The tenant the cache belongs to.")] = "",
     tenant_field: TenantField = None,
-    limit: Annotated[int | None, typer.Option(min=1, help="Stop after so many conversations.")] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="Stop after this many conversations.")] = None,
     as_json: Json = False,
 ) -> None:
     """Fill a suffix cache from a corpus and save it, for an engine to start with."""

@@ -32,15 +32,17 @@ def train(
         Path | None, typer.Option("--from", help="Served answers to train on: the directory of `serve --collect`.")
     ] = None,
     target: Annotated[str, typer.Option(help="The model to draft for.")] = "default",
-    openings: Annotated[int, typer.Option(min=0, help="Prompts that the target writes itself, besides.")] = 0,
-    init: Annotated[Path | None, typer.Option(help="A drafter of this kind to go on from.")] = None,
+    openings: Annotated[int, typer.Option(min=0, help="Additional prompts, written by the target itself.")] = 0,
+    init: Annotated[Path | None, typer.Option(help="A drafter of this kind to continue from.")] = None,
     answers: Annotated[
-        Path | None, typer.Option(help="Directory of the answers, to share among runs; else --out.")
+        Path | None, typer.Option(help="Directory of the answers, to share between runs; default: --out.")
     ] = None,
     answer_tokens: Annotated[int, typer.Option(min=8, help="New tokens of each answer, at most.")] = 256,
     held_prompts: Annotated[int, typer.Option(min=1, help="Prompts of each held-out file, at most.")] = 80,
-    vocabulary: Annotated[int, typer.Option(min=0, help="Words of the head's own, the most frequent; 0: all.")] = 0,
-    depth: Annotated[int, typer.Option(min=1, help="Guesses that training unrolls.")] = 4,
+    vocabulary: Annotated[
+        int, typer.Option(min=0, help="Size of the head's own vocabulary, of the most frequent tokens; 0: all tokens.")
+    ] = 0,
+    depth: Annotated[int, typer.Option(min=1, help="Draft positions that training unrolls.")] = 4,
     layers: Annotated[
         int | None, typer.Option(min=1, help="Layers of draft_model, pard and dflash; 2 if left out.")
     ] = None,
@@ -48,23 +50,31 @@ def train(
     temperature: Annotated[
         float, typer.Option(min=0, help="Validate sampled answers with sampled drafts; 0: greedy.")
     ] = 0.0,
-    epochs: Annotated[float, typer.Option(min=0, help="How often every answer is seen.")] = 6.0,
-    batch: Annotated[int, typer.Option(min=1, help="Answers a step.")] = 64,
-    accumulate: Annotated[int, typer.Option(min=1, help="Parts of a step, where a whole one does not fit.")] = 1,
-    longest: Annotated[int, typer.Option(min=16, help="Tokens of a prompt and its answer that are used.")] = 512,
+    epochs: Annotated[float, typer.Option(min=0, help="Passes over all answers.")] = 6.0,
+    batch: Annotated[int, typer.Option(min=1, help="Answers per step.")] = 64,
+    accumulate: Annotated[
+        int, typer.Option(min=1, help="Split each step into this many parts, if a whole one does not fit in memory.")
+    ] = 1,
+    longest: Annotated[int, typer.Option(min=16, help="Maximum number of tokens of a prompt and its answer.")] = 512,
     rate: Annotated[float, typer.Option(min=0, help="Peak learning rate.")] = 1e-3,
-    loss: Annotated[Literal["kl", "ce", "tv", "lk", "dpace"], typer.Option(help="What is made small.")] = "kl",
+    loss: Annotated[Literal["kl", "ce", "tv", "lk", "dpace"], typer.Option(help="The training loss.")] = "kl",
     every: Annotated[int, typer.Option(min=1, help="Steps between validations.")] = 200,
-    patience: Annotated[int, typer.Option(min=0, help="Validations without a better one until it ends.")] = 0,
-    minutes: Annotated[float, typer.Option(min=0, help="Stop training after so many; 0: no limit.")] = 0.0,
-    seed: Annotated[int, typer.Option(help="Of the order of the answers.")] = 0,
+    patience: Annotated[
+        int, typer.Option(min=0, help="Stop after this many validations without improvement; 0: never.")
+    ] = 0,
+    minutes: Annotated[float, typer.Option(min=0, help="Stop training after this many minutes; 0: no limit.")] = 0.0,
+    seed: Annotated[int, typer.Option(help="Seed of the order of the answers.")] = 0,
     device: Annotated[Literal["auto", "cpu", "cuda"], typer.Option(help="Where to run.")] = "auto",
-    gate: Annotated[bool, typer.Option(help="First learn one answer by heart, and check that it is accepted.")] = True,
-    plan: Annotated[bool, typer.Option("--plan", help="Only say what it would take and buy, on --gpu.")] = False,
+    gate: Annotated[
+        bool, typer.Option(help="First overfit one answer, and check that its drafts are accepted.")
+    ] = True,
+    plan: Annotated[
+        bool, typer.Option("--plan", help="Only estimate what training would cost and gain, on --gpu.")
+    ] = False,
     gpu: Annotated[str, typer.Option(help="With --plan: the GPU to plan for.")] = "H200",
     as_json: Annotated[bool, typer.Option("--json", help="The result as JSON on standard output.")] = False,
 ) -> None:
-    """Train a drafter on what the target itself answers; a run that was killed goes on where it stood."""
+    """Train a drafter on the target's own answers; an interrupted run continues where it stopped."""
     check_kind(method, layers)
     for option, value in (("epochs", epochs), ("rate", rate), ("minutes", minutes), ("temperature", temperature)):
         if not math.isfinite(value):
@@ -73,9 +83,14 @@ def train(
         raise ConfigError("--epochs 0: nothing would be trained; write how often every answer is seen.")
     if plan:
         work = {
-            "answer_tokens": answer_tokens, "longest": longest, "batch": batch, "epochs": epochs, "depth": depth,
-            "words": vocabulary, "layers": layers,
-        }  # fmt: skip
+            "answer_tokens": answer_tokens,
+            "longest": longest,
+            "batch": batch,
+            "epochs": epochs,
+            "depth": depth,
+            "words": vocabulary,
+            "layers": layers,
+        }
         say_plan(method, target, gpu, prompts or [], openings, work, as_json)
         return
     if out is None:

@@ -17,7 +17,7 @@ from augury.tools.shared.terminal import output_console, print_json
 
 
 def list_drafters(as_json: Json = False) -> None:
-    """List the drafters that pip packages brought, each with the target it was trained for."""
+    """List the drafters from installed pip packages, each with its target."""
     found = installed()
     if as_json:
         print_json({"drafters": [{**one._asdict(), "directory": str(one.directory)} for one in found]})
@@ -37,14 +37,14 @@ def list_drafters(as_json: Json = False) -> None:
 
 def trim(
     drafter: Annotated[
-        Path, typer.Argument(help="Directory of a drafter with words of its own (EAGLE-3, MLP speculator).")
+        Path, typer.Argument(help="Directory of a drafter with its own vocabulary (EAGLE-3, MLP speculator).")
     ],
     out: Annotated[Path, typer.Option(help="Directory to write.")],
-    words: Annotated[int, typer.Option(min=16, help="How many to keep.")],
-    answers: Annotated[Path, typer.Option(help="corpus.safetensors of its training: what the target says.")],
+    words: Annotated[int, typer.Option(min=16, help="Number of tokens to keep.")],
+    answers: Annotated[Path, typer.Option(help="corpus.safetensors of its training: the target's answers.")],
     as_json: Json = False,
 ) -> None:
-    """Leave a drafter only the words its target says most often: a smaller file, faster guesses, nothing retrained."""
+    """Cut a drafter's vocabulary to its target's most frequent tokens: smaller and faster, without retraining."""
     from augury.train.corpus import Corpus
     from augury.train.trim import trim as run
 
@@ -61,8 +61,8 @@ def trim(
 def export(
     drafter: Annotated[Path, typer.Argument(help="Directory of a drafter: EAGLE-3, P-EAGLE or DFlash.")],
     out: Annotated[Path, typer.Option(help="Directory to write.")],
-    verifier: Annotated[str, typer.Option(help="The target, by the name that servers load it by.")],
-    k: Annotated[int, typer.Option("--k", min=1, help="Tokens it drafts where nobody says otherwise.")] = 3,
+    verifier: Annotated[str, typer.Option(help="The target's name, as servers load it.")],
+    k: Annotated[int, typer.Option("--k", min=1, help="Default number of drafted tokens.")] = 3,
     as_json: Json = False,
 ) -> None:
     """Write a drafter in the format of the speculators library, which names its target."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from augury.config.errors import ConfigError
 from augury.methods.registry import kind, kinds
 
-LAYERS = 2  # of a stack of them, where nobody says how many
+LAYERS = 2  # of a stack of them, by default how many
 
 
 def check_kind(method: str, layers: int | None) -> None:

@@ -27,9 +27,9 @@ def measure(
     tree: Annotated[
         list[int] | None, typer.Option(min=0, help="Nodes of a tree K deep; 0: a chain. May be repeated.")
     ] = None,
-    top_k: Annotated[int, typer.Option(min=1, help="Most children of a tree's node.")] = 4,
+    top_k: Annotated[int, typer.Option(min=1, help="Maximum number of children of a node.")] = 4,
     temperature: Annotated[
-        list[float] | None, typer.Option(min=0, help="Of answers and drafts; 0: greedy. May be repeated.")
+        list[float] | None, typer.Option(min=0, help="Temperature of answers and drafts; 0: greedy. May be repeated.")
     ] = None,
     rule: Annotated[
         list[str] | None, typer.Option(help="How sampled chains are judged: coupled, standard, block.")
@@ -42,7 +42,7 @@ def measure(
     as_json: Json = False,
 ) -> None:
     """Measure a drafter's acceptance length on prompts, served by the engine: chains and trees, greedy and sampled."""
-    from augury.tools.train.measured import Amounts, Setting, measured
+    from augury.tools.train.measured import Amounts, MeasuredWith, measured
 
     spec = surfaces.gather(speculative_config)
     assert spec is not None
@@ -52,7 +52,7 @@ def measure(
     if unknown := [way for way in rule or () if way not in RULES]:
         raise ConfigError(f"--rule {unknown[0]}: unknown; there are {', '.join(RULES)}.")
     settings = [
-        Setting(tokens, nodes, heat, way)
+        MeasuredWith(tokens, nodes, heat, way)
         for tokens in dict.fromkeys(k or [3])
         for nodes in dict.fromkeys(tree or [0])
         for heat in dict.fromkeys(temperature or [0.0])

@@ -26,7 +26,7 @@ Spec = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Setting:
+class MeasuredWith:
     """What one line of figures is measured with."""
 
     tokens: int  # K
@@ -48,7 +48,7 @@ def measured(
     target: str,
     spec: Spec,
     files: list[Path],
-    settings: list[Setting],
+    settings: list[MeasuredWith],
     amounts: Amounts,
     device: str,
     dtype: str,
@@ -92,7 +92,7 @@ def _engine(target: str, amounts: Amounts, device: torch.device, dtype: str) -> 
     }
 
 
-def _line(llm: LLM, one: Setting, asked: dict[str, list[Messages]], max_tokens: int) -> dict[str, Any]:
+def _line(llm: LLM, one: MeasuredWith, asked: dict[str, list[Messages]], max_tokens: int) -> dict[str, Any]:
     config = llm.config.speculative_config
     assert config is not None
     figures = {name: lengths(llm, name, talks, one.temperature, max_tokens) for name, talks in asked.items()}
@@ -107,7 +107,7 @@ def _line(llm: LLM, one: Setting, asked: dict[str, list[Messages]], max_tokens: 
     }
 
 
-def effective(settings: list[Setting], spec: Spec) -> list[Setting]:
+def effective(settings: list[MeasuredWith], spec: Spec) -> list[MeasuredWith]:
     """In the order of their engines, each once: rules differ for sampled chains alone, and not all methods grow trees.
 
     Greedy chains run on the first rule's engine.
@@ -128,7 +128,7 @@ def chains_alone(spec: Spec) -> str:
     return f"{method} drafts chains alone with parallel_drafting" if truth(spec.get("parallel_drafting")) else ""
 
 
-def notes(settings: list[Setting], spec: Spec, lines: list[dict[str, Any]]) -> list[str]:
+def notes(settings: list[MeasuredWith], spec: Spec, lines: list[dict[str, Any]]) -> list[str]:
     """What was asked for and is not among the figures."""
     found = [f"--tree {nodes}: {why}." for nodes in _trees(settings) if (why := chains_alone(spec))]
     for name, figure in lines[0]["files"].items():
@@ -137,7 +137,7 @@ def notes(settings: list[Setting], spec: Spec, lines: list[dict[str, Any]]) -> l
     return found
 
 
-def _trees(settings: list[Setting]) -> list[int]:
+def _trees(settings: list[MeasuredWith]) -> list[int]:
     return sorted({one.nodes for one in settings if one.nodes})
 
 

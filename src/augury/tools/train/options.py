@@ -27,11 +27,11 @@ class TrainOptions:
     held_prompts: int
     vocabulary: int
     depth: int
-    layers: int | None  # of a stack of them; None: nobody said
+    layers: int | None  # of a stack of them; None: not given
     device: str
     openings: int = 0  # prompts that the target writes itself, besides those of the files
     collected: Path | None = None  # what a server collected
-    init: Path | None = None  # a drafter to go on from
+    init: Path | None = None  # a drafter to continue from
     answers: Path | None = None  # where answers are kept; several runs may share them
 
 

@@ -19,7 +19,7 @@ CHUNK = 4096  # rows whose scores exist at once
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class TrainingWork:
     """How much there is to do."""
 
     texts: int
@@ -33,8 +33,8 @@ class Work:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
-    """What it takes; times are a range, since nobody has trained this target here."""
+class TrainingPlan:
+    """What it takes; times are a range, since this target was never trained here."""
 
     method: str
     texts: int
@@ -53,7 +53,7 @@ class Plan:
         return asdict(self)
 
 
-def plan(method: str, target: ModelShape, gpu: Gpu, work: Work) -> Plan:
+def plan(method: str, target: ModelShape, gpu: Gpu, work: TrainingWork) -> TrainingPlan:
     """Answers first, then steps over them."""
     facts = training_facts()
     trained = next(one for one in facts.methods if one.method == method)
@@ -65,10 +65,19 @@ def plan(method: str, target: ModelShape, gpu: Gpu, work: Work) -> Plan:
     fast, slow = (steps * flops / (share * gpu.bf16_tflops * 1e12) / 60 for share in _shares())
     memory = target.stored_bytes + WEIGHT_BYTES * head + _activations(trained, target, work, text)
     seen = steps * work.batch / MEASURED_BATCH
-    return Plan(
-        method, work.texts, tokens, _answer_minutes(target, gpu, work, text), steps, (fast, slow), memory / 1e9,
-        memory / 1e9 < 0.9 * gpu.memory_gb, trained.lengths(seen), trained.k, _basis(trained, seen),
-    )  # fmt: skip
+    return TrainingPlan(
+        method,
+        work.texts,
+        tokens,
+        _answer_minutes(target, gpu, work, text),
+        steps,
+        (fast, slow),
+        memory / 1e9,
+        memory / 1e9 < 0.9 * gpu.memory_gb,
+        trained.lengths(seen),
+        trained.k,
+        _basis(trained, seen),
+    )
 
 
 def _shares() -> tuple[float, float]:
@@ -76,7 +85,7 @@ def _shares() -> tuple[float, float]:
     return said["fast"], said["slow"]
 
 
-def _head(trained: TrainedMethod, target: ModelShape, work: Work) -> float:
+def _head(trained: TrainedMethod, target: ModelShape, work: TrainingWork) -> float:
     """Weights that are learnt, the words' matrix among them where it is the head's own."""
     layers = work.layers if trained.layers == "asked" else trained.layers
     layer = target.every_row / target.layers
@@ -84,17 +93,17 @@ def _head(trained: TrainedMethod, target: ModelShape, work: Work) -> float:
     return float(layers * layer + wide + (work.words or target.vocab) * target.hidden)
 
 
-def _guesses(trained: TrainedMethod, work: Work) -> float:
+def _guesses(trained: TrainedMethod, work: TrainingWork) -> float:
     """How often a place is run through the head."""
     return sum(KEPT**i for i in range(work.depth)) if trained.unrolled else 1 + 0.5 * (work.depth - 1)
 
 
-def _activations(trained: TrainedMethod, target: ModelShape, work: Work, text: float) -> float:
+def _activations(trained: TrainedMethod, target: ModelShape, work: TrainingWork, text: float) -> float:
     rows = work.batch * text * _guesses(trained, work)
     return rows * target.hidden * 2 * 40 + min(rows, CHUNK) * (work.words or target.vocab) * LOGIT_BYTES
 
 
-def _answer_minutes(target: ModelShape, gpu: Gpu, work: Work, text: float) -> float:
+def _answer_minutes(target: ModelShape, gpu: Gpu, work: TrainingWork, text: float) -> float:
     facts = training_facts()
     step = Roofline(target, gpu).step_ms(facts.answers_a_step, 1, text)
     return work.texts * 0.8 * text / facts.answers_a_step * max(step, facts.host_step_ms) / 60e3

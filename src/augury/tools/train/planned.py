@@ -14,7 +14,7 @@ from augury.tools.advise.shape import shape_of
 from augury.tools.advise.target import find_target
 from augury.tools.shared.terminal import output_console, print_json
 from augury.tools.train.kinds import LAYERS, check_size
-from augury.tools.train.plan import Plan, Work, plan
+from augury.tools.train.plan import TrainingPlan, TrainingWork, plan
 from augury.tools.train.prompts import read_prompts
 
 EMBEDDED = "default"
@@ -29,7 +29,7 @@ def say_plan(
         raise ConfigError("--plan: give --prompts, --openings or both; a plan depends on how many there are.")
     shape = shape_of(find_target(_named(target)))
     check_size(method, work["layers"], work["words"], shape.layers, shape.vocab)
-    amount = Work(texts=texts, **{**work, "layers": work["layers"] or LAYERS})
+    amount = TrainingWork(texts=texts, **{**work, "layers": work["layers"] or LAYERS})
     made = plan(method, shape, find_gpu(gpu), amount)
     if as_json:
         print_json({"target": target, "gpu": gpu, **made.as_json()})
@@ -37,7 +37,7 @@ def say_plan(
         show_plan(output_console(), made, target, gpu)
 
 
-def show_plan(console: Console, made: Plan, target: str, gpu: str) -> None:
+def show_plan(console: Console, made: TrainingPlan, target: str, gpu: str) -> None:
     """A line for each part, then what the figures rest on."""
     fast, slow = made.training_minutes
     table = Table(box=None, show_header=False)

@@ -61,7 +61,7 @@ def _trained(
         origin.give(trainee)
     run = TrainingRun(trainee, teacher, Schedule(steps=steps, **settings), directory, order.out, crew, origin)
     if not run.resume() and gate:
-        doing = "gate: one answer learnt by heart"
+        doing = "gate: overfitting one answer"
         tell(doing, 0, 1)
         fresh = kind(goal, config, teacher, words)
         run.progress.gate = crew.tell(lambda: check_gate(fresh, teacher, corpus, directory, partial(tell, doing)))
@@ -90,7 +90,7 @@ def _line(now: Progress) -> str:
 
 
 def chosen_words(corpus: Corpus, config: Any, count: int, origin: Origin | None) -> torch.Tensor:
-    """All tokens, or those that the answers hold most often, in order; a drafter that goes on keeps its own first."""
+    """All tokens, or those that the answers hold most often, in order; a drafter that continues keeps its own first."""
     everything = torch.arange(config.vocab_size)
     if not count:
         return everything

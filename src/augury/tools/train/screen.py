@@ -53,7 +53,7 @@ def bar(console: Console, disable: bool = False) -> Progress:
 
 
 def show(console: Console, result: dict[str, Any]) -> None:
-    """What came of it."""
+    """The result of a training."""
     best = result["best"]
     if best is None:
         console.print("Nothing was validated: the run ended before the first validation.")

@@ -37,12 +37,12 @@ def swap(
     url: Annotated[str, typer.Argument(help="The server, started with --swap-from.")],
     drafter: Annotated[str, typer.Argument(help="The drafter's directory on the server, under --swap-from.")],
     drafts: Annotated[int, typer.Option(min=LEAST, help="Drafts to compare, before and after.")] = 5000,
-    within: Annotated[float, typer.Option(min=1, help="Seconds that each comparison may take.")] = 600.0,
-    check: Annotated[bool, typer.Option(help="Compare acceptance, and take it back if it is worse.")] = True,
+    within: Annotated[float, typer.Option(min=1, help="Maximum seconds for each comparison.")] = 600.0,
+    check: Annotated[bool, typer.Option(help="Compare acceptance, and roll back if it is worse.")] = True,
     api_key: Annotated[str | None, typer.Option(envvar="VLLM_API_KEY", help="The server's key.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Load another drafter into a running server; no request is dropped, and a worse one is taken back.
+    """Load another drafter into a running server; no request is dropped, and a worse one is rolled back.
 
     Acceptance is counted on live traffic before and after. The drafter goes back if its acceptance length is lower by
     more than chance explains: an equal one would go back once in 1,000 swaps.
@@ -83,7 +83,7 @@ def _after(server: Server, drafts: int, within: float, tell: Tell) -> Drafting:
 
 
 def _still_there(server: Server, drafter: str) -> None:
-    """Refuse to judge a mixture: somebody else may have swapped meanwhile."""
+    """Refuse to judge a mixture: another swap may have happened meanwhile."""
     now = server.json("/augury/drafter")
     if isinstance(now, dict) and now.get("drafter") != drafter:
         raise Unreadable(

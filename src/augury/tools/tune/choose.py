@@ -7,15 +7,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from augury.tools.tune.families import PLAIN_ARM, Arm, Family
+from augury.tools.tune.families import PLAIN_ARM, Arm, ConfigFamily
 from augury.tools.tune.race import Race
 
 USE, UNSURE, DO_NOT = "use", "not sure", "do not speculate"
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
-    """What to run."""
+class Recommendation:
+    """The recommended configuration."""
 
     verdict: str  # USE; UNSURE: the time was too short to tell; DO_NOT: nothing pays by more than it matters
     family: str | None
@@ -24,7 +24,9 @@ class Choice:
     reason: str
 
 
-def choose(races: Mapping[int, Race], families: Sequence[Family], baseline: str = "plain decoding") -> Choice:
+def choose(
+    races: Mapping[int, Race], families: Sequence[ConfigFamily], baseline: str = "plain decoding"
+) -> Recommendation:
     """The family with the best mean over the loads, each at its best K there, none where that is not surely faster."""
     best = {family.name: {load: _best(race, family) for load, race in races.items()} for family in families}
 
@@ -34,14 +36,16 @@ def choose(races: Mapping[int, Race], families: Sequence[Family], baseline: str 
     names = sorted(best, key=worth, reverse=True)
     if not names or all(arm == PLAIN_ARM for arm in best[names[0]].values()):
         unsure = any(race.speed_up(race.leader).high > 1 + race.same for race in races.values())
-        return Choice(UNSURE if unsure else DO_NOT, None, None, dict.fromkeys(races, 0), _why_not(races, baseline))
+        return Recommendation(
+            UNSURE if unsure else DO_NOT, None, None, dict.fromkeys(races, 0), _why_not(races, baseline)
+        )
     family = next(family for family in families if family.name == names[0])
     ks = {load: arm.k for load, arm in sorted(best[family.name].items())}
     spec = written(family, ks) if family.speculative else None  # a canary's settings are its own
-    return Choice(USE, family.name, spec, ks, _why(races, best[family.name], baseline))
+    return Recommendation(USE, family.name, spec, ks, _why(races, best[family.name], baseline))
 
 
-def written(family: Family, ks: Mapping[int, int]) -> dict[str, Any]:
+def written(family: ConfigFamily, ks: Mapping[int, int]) -> dict[str, Any]:
     """The configuration, with a table by batch size where K differs by load."""
     most = max(ks.values())
     spec = family.at(most)
@@ -65,7 +69,7 @@ def ranges(ks: Mapping[int, int]) -> list[list[int]]:
     return table
 
 
-def _best(race: Race, family: Family) -> Arm:
+def _best(race: Race, family: ConfigFamily) -> Arm:
     """The family's fastest arm that is surely faster than plain decoding."""
     ran = [arm for arm in family.arms if race.lanes[arm].runs]
     arm = max(ran, key=lambda arm: (race.lanes[arm].rung, race.speed_up(arm).value), default=PLAIN_ARM)

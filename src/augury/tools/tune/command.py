@@ -29,24 +29,29 @@ def tune(
     methods: Annotated[str, typer.Option(help="Methods without a drafter to try: ngram, ngram_gpu, suffix.")] = "",
     speculative_config: Annotated[
         list[str] | None,
-        typer.Option("--speculative-config", "-sc", help="A configuration to try, as JSON; its K is the largest."),
+        typer.Option(
+            "--speculative-config", "-sc", help="A configuration to try, as JSON; its K is the largest tried."
+        ),
     ] = None,
     tokens: Annotated[str, typer.Option(help="K of chains to try, comma-separated.")] = "",
     tree: Annotated[bool, typer.Option("--tree", help="Try trees too, where a drafter can grow them.")] = False,
-    concurrency: Annotated[str, typer.Option(help="Requests at once, comma-separated.")] = "1,4",
+    concurrency: Annotated[str, typer.Option(help="Concurrent requests, comma-separated.")] = "1,4",
     max_tokens: Annotated[int, typer.Option(min=8, help="New tokens for each prompt, at most.")] = 64,
-    temperature: Annotated[float, typer.Option(min=0, help="Every arm draws with the same seeds.")] = 0.0,
+    temperature: Annotated[float, typer.Option(min=0, help="0: greedy. All configurations use the same seeds.")] = 0.0,
     minutes: Annotated[
-        float, typer.Option(min=0, help="Stop racing after so long; loading, a first rung and the last word extra.")
+        float,
+        typer.Option(min=0, help="Time limit of the race, without loading, the first round and the final comparison."),
     ] = 10,
-    confidence: Annotated[float, typer.Option(min=0.5, max=0.999, help="Of the intervals, over all looks.")] = 0.95,
-    canary_url: Annotated[str, typer.Option(help="A second server to hold against URL.")] = "",
+    confidence: Annotated[
+        float, typer.Option(min=0.5, max=0.999, help="Confidence of the intervals, over all interim looks together.")
+    ] = 0.95,
+    canary_url: Annotated[str, typer.Option(help="A second server to compare with URL.")] = "",
     api_key: Annotated[str | None, typer.Option(envvar="OPENAI_API_KEY", help="Key of the servers.")] = None,
     out: Annotated[Path | None, typer.Option(help="Write the winning speculative_config (JSON) here.")] = None,
     report: Annotated[Path | None, typer.Option(help="Write a report with pictures (HTML) here.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Everything as JSON on standard output.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
 ) -> None:
-    """Find the best method, K and tree by a race that stops when it is sure, and write its speculative_config."""
+    """Find the best method, K and tree in a race that ends once the winner is certain; write its configuration."""
     from augury.tools.tune.runners import live_runner, local_runner
     from augury.tools.tune.screen import report_of, show
 
@@ -64,7 +69,7 @@ def tune(
         left_out: dict[str, str] = {}
     else:
         if canary_url:
-            raise ConfigError("--canary-url needs the URL of the server that it is held against.")
+            raise ConfigError("--canary-url needs the URL of the server that it is compared with.")
         families = families_of(_words(methods), [with_installed(spec, model) for spec in written], ks, tree)
         runner, families, left_out, conditions = local_runner(model, families, plan, asked)
     print(_forecast(plan, sum(len(family.arms) for family in families)), file=sys.stderr, flush=True)
@@ -96,7 +101,8 @@ def _forecast(plan: TunePlan, arms: int) -> str:
     """How long it may take, before it begins."""
     loads = ", ".join(map(str, plan.loads))
     limit = time_text(60 * plan.minutes)
-    return f"racing {arms} ways at {loads} at once: at most {limit}, the first rung and the last word besides"
+    besides = "besides the first round and the final comparison"
+    return f"racing {arms} configurations at {loads} at once: at most {limit}, {besides}"
 
 
 def _conditions(plan: TunePlan, prompts: str, seconds: float) -> dict[str, Any]:

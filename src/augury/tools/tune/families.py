@@ -32,7 +32,7 @@ PLAIN_ARM = Arm(PLAIN, 0)
 
 
 @dataclass(frozen=True, slots=True)
-class Family:
+class ConfigFamily:
     """A configuration as far as K."""
 
     name: str
@@ -57,7 +57,7 @@ class Family:
 
 def families_of(
     methods: Sequence[str], written: Sequence[Mapping[str, Any]], ks: Sequence[int] = (), tree: bool = False
-) -> list[Family]:
+) -> list[ConfigFamily]:
     """The families of methods by name and of configurations as written; `ks` replaces the K to try.
 
     A K in a configuration is the largest to try: a head drafts no more than it was made for. With `tree`, every
@@ -67,7 +67,7 @@ def families_of(
     for name in methods or (() if written else FIRST):
         specs += _look_up(name)
     specs += [dict(spec) for spec in written]
-    families: dict[str, Family] = {}
+    families: dict[str, ConfigFamily] = {}
     for spec in specs:
         for family in _family(spec, ks, tree):
             families.setdefault(family.name, family)
@@ -83,7 +83,7 @@ def _look_up(name: str) -> list[dict[str, Any]]:
     raise ConfigError(f"--methods {name}: unknown; choose from {', '.join(LOOK_UPS)}, or give a drafter with -sc.")
 
 
-def _family(spec: dict[str, Any], ks: Sequence[int], tree: bool) -> Iterable[Family]:
+def _family(spec: dict[str, Any], ks: Sequence[int], tree: bool) -> Iterable[ConfigFamily]:
     """A configuration's family, and the one of its tree."""
     parsed = resolve(spec if "num_speculative_tokens" in spec else spec | {"num_speculative_tokens": 1})
     if parsed is None:
@@ -94,13 +94,13 @@ def _family(spec: dict[str, Any], ks: Sequence[int], tree: bool) -> Iterable[Fam
     if parsed.card.saves_states:
         raise ConfigError(f"-sc method {parsed.method!r} drafts nothing; there is nothing to tune.")
     if "tree" in spec:
-        yield Family(_name(spec), spec, _chosen(ks, NODES, _most_nodes(spec)))
+        yield ConfigFamily(_name(spec), spec, _chosen(ks, NODES, _most_nodes(spec)))
         return
     most = spec.pop("num_speculative_tokens", None)
-    yield Family(_name(spec), spec, _chosen(ks, TOKENS, most))
+    yield ConfigFamily(_name(spec), spec, _chosen(ks, TOKENS, most))
     if tree and "tree" in parsed.card.keys:
         grown = spec | {"num_speculative_tokens": most or max(TOKENS), "tree": {"top_k": 3}}
-        yield Family(_name(grown), grown, _chosen((), NODES, None))
+        yield ConfigFamily(_name(grown), grown, _chosen((), NODES, None))
 
 
 def _most_nodes(spec: Mapping[str, Any]) -> int | None:

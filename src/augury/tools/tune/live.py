@@ -10,21 +10,21 @@ from typing import Any, NamedTuple
 from augury.config.errors import ConfigError
 from augury.tools.load.dataset import Body
 from augury.tools.shared.endpoint import Endpoint
-from augury.tools.tune.families import PLAIN_ARM, TOKENS, Arm, Family
+from augury.tools.tune.families import PLAIN_ARM, TOKENS, Arm, ConfigFamily
 from augury.tools.tune.race import GroupRun
 
 SERVER, CANARY = "server", "canary"
 
 
-class Reply(NamedTuple):
-    """What one answer tells of itself."""
+class AnswerFigures(NamedTuple):
+    """Tokens and speculation figures of one answer."""
 
     tokens: int
     speculation: dict[str, Any]
 
 
 class LiveRunner:
-    """Sends groups of prompts. The rest of the server's traffic goes on, and disturbs every arm alike."""
+    """Sends groups of prompts. The rest of the server's traffic continues, and disturbs every arm alike."""
 
     def __init__(
         self, server: Endpoint, canary: Endpoint | None, prompts: Sequence[Body], params: dict[str, Any]
@@ -33,10 +33,10 @@ class LiveRunner:
         self.prompts, self._params = prompts, params
         self._warm: set[tuple[Arm, int]] = set()
 
-    def families(self, ks: Sequence[int]) -> list[Family]:
+    def families(self, ks: Sequence[int]) -> list[ConfigFamily]:
         """What can be tried: another server, or every K up to the one that ours has loaded."""
         if self.canary is not None:
-            return [Family(CANARY, {}, (0,))]
+            return [ConfigFamily(CANARY, {}, (0,))]
         live = self.server.live()
         if live is None:
             raise ConfigError(
@@ -49,7 +49,7 @@ class LiveRunner:
         if over := [k for k in ks if k > most]:
             raise ConfigError(f"--tokens {over[0]}: the server has loaded {most} at most.")
         usual = {k for k in TOKENS if k < most} | {most}
-        return [Family(SERVER, {"method": live.get("method")}, tuple(sorted(set(ks) or usual)))]
+        return [ConfigFamily(SERVER, {"method": live.get("method")}, tuple(sorted(set(ks) or usual)))]
 
     def answer(self, arm: Arm, group: Sequence[int]) -> GroupRun:
         """The prompts of a group at once; the first time with so many, a short run goes before it and is not timed."""
@@ -74,7 +74,7 @@ class LiveRunner:
             seconds, tokens, total("num_spec_steps"), total("num_draft_tokens"), total("num_accepted_draft_tokens")
         )
 
-    def _ask(self, arm: Arm, number: int, max_tokens: int) -> Reply:
+    def _ask(self, arm: Arm, number: int, max_tokens: int) -> AnswerFigures:
         body = dict(self.prompts[number])
         messages = body.pop("messages")
         options = {**body, **self._params}
@@ -90,4 +90,4 @@ class LiveRunner:
             chunks += bool(chunk.get("choices"))
             tokens = (chunk.get("usage") or {}).get("completion_tokens", tokens)
             speculation = (chunk.get("metrics") or {}).get("speculative_decoding") or speculation
-        return Reply(tokens or chunks, speculation)
+        return AnswerFigures(tokens or chunks, speculation)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from augury.config.errors import ConfigError
 from augury.methods.registry import LOOK_UPS
-from augury.tools.tune.families import PLAIN_ARM, Arm, Family
+from augury.tools.tune.families import PLAIN_ARM, Arm, ConfigFamily
 from augury.tools.tune.race import GroupRun
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ class LocalRunner:
         self,
         model: str,
         engine: dict[str, Any],
-        families: Sequence[Family],
+        families: Sequence[ConfigFamily],
         prompts: list[Tokens],
         params: dict[str, Any],
     ) -> None:
@@ -38,7 +38,7 @@ class LocalRunner:
         self._engines: dict[Arm | str, LLM] = {}
         self._warm: set[tuple[Arm, int]] = set()
 
-    def build(self, family: Family, k: int) -> None:
+    def build(self, family: ConfigFamily, k: int) -> None:
         """Load what an arm runs on; says by a ConfigError if it cannot."""
         key = self._key(family, k)
         if key not in self._engines:
@@ -51,14 +51,14 @@ class LocalRunner:
         return self._timed(llm, group, wish, (arm, len(group)))
 
     def answer_with(self, spec: dict[str, Any] | None, group: Sequence[int]) -> GroupRun:
-        """The prompts of a group by a configuration as it is written down, for the last word."""
+        """The prompts of a group by a configuration as it is written down, for the final comparison."""
         key = repr(spec)
         if spec is not None and key not in self._engines:
             self._engines[key] = self._beside(spec)
         llm = self._plain if spec is None else self._engines[key]
         return self._timed(llm, group, None, (Arm(key, 0), len(group)))
 
-    def _key(self, family: Family, k: int) -> Arm | str:
+    def _key(self, family: ConfigFamily, k: int) -> Arm | str:
         return Arm(family.name, k) if family.tree else family.name
 
     def _llm(self, arm: Arm) -> tuple[LLM, int | None]:

@@ -1,4 +1,4 @@
-"""A race between ways to run: everyone on the same prompts in turn, the slower half leaves, until it is clear who wins.
+"""A race between ways to run: each on the same prompts in turn, the slower half leaves, until it is clear who wins.
 
 Each rung gives the arms that are left twice as many groups of prompts as the last one. An arm is out when it is surely
 slower than the leader, or, to keep the price down, when it is in the slower half of a rung. What decides is held to
@@ -32,7 +32,7 @@ class GroupRun(NamedTuple):
 
 
 class RaceTurn(NamedTuple):
-    """Who runs which group next."""
+    """The arm and group to run next."""
 
     rung: int
     arm: Arm
@@ -41,7 +41,7 @@ class RaceTurn(NamedTuple):
 
 @dataclass(slots=True)
 class Lane:
-    """What one arm has done."""
+    """The measurements of one arm."""
 
     runs: dict[int, list[GroupRun]] = field(default_factory=lambda: defaultdict(list))  # by group of prompts
     out: str = ""  # why it left the race
@@ -64,7 +64,7 @@ class Lane:
 
 
 class Race:
-    """Keeps the lanes and decides; whoever runs it says how long everything took."""
+    """Keeps the lanes and decides; the caller supplies the times."""
 
     def __init__(self, arms: Sequence[Arm], groups: int, confidence: float = 0.95, same: float = 0.03) -> None:
         """`groups` of prompts there are; arms within `same` of each other are as good as equal."""
@@ -87,7 +87,7 @@ class Race:
         return self.left[0] if self.left else PLAIN_ARM
 
     def run(self, answer: Callable[[RaceTurn], GroupRun], enough: Callable[[], bool] = lambda: False) -> None:
-        """Race until it is decided or somebody has had enough; the first rung is always finished."""
+        """Race until it is decided or time is up; the first rung is always finished."""
         for rung in range(self.rungs):
             for turn in self._turns(rung):
                 if rung and enough():
@@ -101,7 +101,7 @@ class Race:
                 return
 
     def _turns(self, rung: int) -> Iterator[RaceTurn]:
-        """A rung: every arm, plain decoding too, on each group; the order turns, so that nobody keeps a neighbour."""
+        """A rung: every arm, plain decoding too, on each group; the order turns, so that no arm keeps a neighbour."""
         arms = [PLAIN_ARM, *self.left]
         many = LEAST_GROUPS * 2**rung
         first = many - LEAST_GROUPS
@@ -121,7 +121,7 @@ class Race:
                 self.lanes[arm].out = f"in the slower half of rung {rung + 1} (not proved: {gap} of {left[0].name})"
 
     def decided(self) -> bool:
-        """Whether nobody left can surely be told from the leader by more than it matters, or nobody is left."""
+        """Whether no remaining arm differs from the leader by more than matters, or none remains."""
         rest = [self.against(arm, self.leader, self.widened) for arm in self.left[1:]]
         return all(gap.low > 1 - self.same and gap.high < 1 + self.same for gap in rest)
 

@@ -8,18 +8,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from augury.tools.tune.choose import Choice
-from augury.tools.tune.families import Arm, Family
+from augury.tools.tune.choose import Recommendation
+from augury.tools.tune.families import Arm, ConfigFamily
 from augury.tools.tune.intervals import Interval, ratio
 from augury.tools.tune.race import LEAST_GROUPS, GroupRun, Race, RaceTurn, size
 
-HELD_OUT = 4  # one prompt in so many is kept for the last word
+HELD_OUT = 4  # one prompt in so many is kept for the final comparison
 LEAST_HELD_OUT = 3
 PAIRS = 6  # runs of the winner against plain decoding in the end, at each load
 
 
-class Runner(Protocol):
-    """Somebody who answers groups of prompts, by their numbers, in the way of an arm."""
+class ArmRunner(Protocol):
+    """Answers groups of prompts, by their numbers, with an arm's configuration."""
 
     def answer(self, arm: Arm, group: Sequence[int]) -> GroupRun:
         """Time a group."""
@@ -38,7 +38,7 @@ class TunePlan:
     held_out: list[int]
 
 
-def race_all(plan: TunePlan, families: Sequence[Family], runner: Runner) -> tuple[dict[int, Race], bool]:
+def race_all(plan: TunePlan, families: Sequence[ConfigFamily], runner: ArmRunner) -> tuple[dict[int, Race], bool]:
     """A race at every load; Ctrl-C ends them, and what has been run so far is kept."""
     races: dict[int, Race] = {}
     arms = [arm for family in families for arm in family.arms]
@@ -52,7 +52,7 @@ def race_all(plan: TunePlan, families: Sequence[Family], runner: Runner) -> tupl
     return races, False
 
 
-def race_at(load: int, plan: TunePlan, race: Race, groups: Sequence[Sequence[int]], runner: Runner) -> None:
+def race_at(load: int, plan: TunePlan, race: Race, groups: Sequence[Sequence[int]], runner: ArmRunner) -> None:
     """One race, with so many requests at once."""
     from augury.tools.shared.progress import progress
 
@@ -73,7 +73,7 @@ def groups_of(numbers: Sequence[int], load: int) -> list[list[int]]:
     return [[numbers[(group * step + i) % len(numbers)] for i in range(load)] for group in range(many)]
 
 
-def confirm(choice: Choice, plan: TunePlan, runner: Any) -> dict[int, Interval]:
+def confirm(choice: Recommendation, plan: TunePlan, runner: Any) -> dict[int, Interval]:
     """The configuration as it is written against plain decoding, on prompts that had no part in the choice."""
     from augury.tools.shared.progress import progress
 

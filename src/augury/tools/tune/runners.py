@@ -7,14 +7,14 @@ from typing import Any
 
 from augury.config.errors import ConfigError
 from augury.tools.load.dataset import Body
-from augury.tools.tune.families import Family
+from augury.tools.tune.families import ConfigFamily
 from augury.tools.tune.prompts import token_ids
-from augury.tools.tune.run import Runner, TunePlan
+from augury.tools.tune.run import ArmRunner, TunePlan
 
 
 def local_runner(
-    model: str, families: list[Family], plan: TunePlan, asked: list[Body]
-) -> tuple[Runner, list[Family], dict[str, str], dict[str, Any]]:
+    model: str, families: list[ConfigFamily], plan: TunePlan, asked: list[Body]
+) -> tuple[ArmRunner, list[ConfigFamily], dict[str, str], dict[str, Any]]:
     """The engines, those families that could be built, and why the others could not."""
     from augury.model.errors import ModelError
     from augury.tools.bench.plan import find_weights
@@ -43,7 +43,7 @@ def local_runner(
 
 def live_runner(
     url: str, canary_url: str, key: str | None, asked: list[Body], params: dict[str, Any], ks: list[int]
-) -> tuple[Runner, list[Family], dict[str, Any]]:
+) -> tuple[ArmRunner, list[ConfigFamily], dict[str, Any]]:
     from augury.tools.shared.endpoint import Endpoint
     from augury.tools.tune.live import LiveRunner
 

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from augury.methods.registry import LOOK_UPS
-from augury.tools.tune.choose import UNSURE, USE, Choice
-from augury.tools.tune.families import PLAIN_ARM, Arm, Family
+from augury.tools.tune.choose import UNSURE, USE, Recommendation
+from augury.tools.tune.families import PLAIN_ARM, Arm, ConfigFamily
 from augury.tools.tune.intervals import Interval
 from augury.tools.tune.race import Race
 
@@ -19,8 +19,8 @@ ENOUGH_DRAFTS = 200
 
 def report_of(
     races: Mapping[int, Race],
-    families: Sequence[Family],
-    choice: Choice,
+    families: Sequence[ConfigFamily],
+    choice: Recommendation,
     confirmed: Mapping[int, Interval],
     left_out: Mapping[str, str],
     conditions: Mapping[str, Any],
@@ -43,7 +43,7 @@ def report_of(
     }
 
 
-def _load(load: int, race: Race, families: Mapping[str, Family]) -> dict[str, Any]:
+def _load(load: int, race: Race, families: Mapping[str, ConfigFamily]) -> dict[str, Any]:
     arms = sorted(race.lanes, key=lambda arm: (-race.lanes[arm].rung, -race.speed_up(arm).value))
     return {
         "concurrency": load,
@@ -62,7 +62,7 @@ def _standing(race: Race) -> str:
     return f"nothing is surely faster; nearest {race.leader.name}"
 
 
-def _arm(race: Race, arm: Arm, families: Mapping[str, Family]) -> dict[str, Any]:
+def _arm(race: Race, arm: Arm, families: Mapping[str, ConfigFamily]) -> dict[str, Any]:
     lane = race.lanes[arm]
     runs = [run for every in lane.runs.values() for run in every]
     rate, length = lane.acceptance()
@@ -87,7 +87,7 @@ def _interval(speed: Interval) -> dict[str, float | None]:
 
 
 def notes_of(
-    races: Mapping[int, Race], choice: Choice, confirmed: Mapping[int, Interval], conditions: Mapping[str, Any]
+    races: Mapping[int, Race], choice: Recommendation, confirmed: Mapping[int, Interval], conditions: Mapping[str, Any]
 ) -> list[str]:
     """What a reader must know to trust the figures."""
     notes = []
@@ -98,7 +98,7 @@ def notes_of(
     if conditions.get("stopped"):
         notes.append("Stopped before its end: what is shown is what had been run.")
     if conditions["racing"] == conditions["held_out"] and confirmed:
-        notes.append("Too few prompts to keep any back for the last word: give 12 or more.")
+        notes.append("Too few prompts to hold any back for the final comparison: give 12 or more.")
     for load, speed in confirmed.items():
         if choice.ks[load] and speed.low <= 1:
             notes.append(f"At {load} at once the winner is not surely faster on the prompts kept back ({speed}).")

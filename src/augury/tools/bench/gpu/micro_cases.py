@@ -12,8 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from augury.kernels.rows import Rows
 from augury.model.rope import rotary_tables
-from augury.model.target import Rows
 from augury.tools.bench.gpu.shapes import Config
 
 BLOCK = 16

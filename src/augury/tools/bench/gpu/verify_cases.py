@@ -19,7 +19,7 @@ from torch import Tensor
 
 from augury.config.speculative import SpeculativeConfig
 from augury.engine.judge import Judge, make_judge
-from augury.engine.rows import Layout, Segments, StepShape, lay_out
+from augury.engine.rows import PassLayout, Segments, StepShape, lay_out
 from augury.engine.settle import DraftLimits, settle
 from augury.engine.state import SlotState
 from augury.kernels import verify, verify_probs
@@ -121,7 +121,7 @@ def device_judges(device: torch.device) -> Judges:
 def reference_judges(rule: str) -> Judge:
     """A rule over chains in torch, as verify/ writes it down."""
 
-    def decide(logits: Tensor, layout: Layout, sampling: SlotSampling, slots: Tensor) -> Outcome:
+    def decide(logits: Tensor, layout: PassLayout, sampling: SlotSampling, slots: Tensor) -> Outcome:
         draft, first, ends = layout.draft, layout.first, layout.ends
         judge = RULES[rule].judge
         if judge is None:

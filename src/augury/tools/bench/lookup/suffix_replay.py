@@ -10,11 +10,19 @@ import json
 import sys
 import time
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
 Requests = list[dict[str, list[int]]]
+
+
+class CallTimes(NamedTuple):
+    """Nanoseconds of every call."""
+
+    appended: list[int]
+    drafted: list[int]
+    tree: list[int]
 
 
 class SuffixPeer(Protocol):
@@ -91,45 +99,52 @@ def replay(contender: SuffixPeer, requests: Requests, depth: int, held: int) -> 
         contender.keep(f"kept-{i}", whole)
     seconds, tokens = time.perf_counter() - start, sum(map(len, kept))
     grown = resident() - before
-    appended: list[int] = []
-    drafted: list[int] = []
-    trees: list[int] = []
-    steps = accepted = 0
+    times, steps, accepted = CallTimes([], [], []), 0, 0
     for i, request in enumerate(requests[-held:]):
-        name, response = f"held-{i}", request["response"]
-        text, new, at = list(request["prompt"]), response[:1], 0
-        contender.start(name, text)
-        while new:
-            clock = [time.perf_counter_ns()]
-            contender.append(name, new)
-            clock.append(time.perf_counter_ns())
-            text, at = text + new, at + len(new)
-            tail = text[-depth:]
-            clock.append(time.perf_counter_ns())
-            draft = contender.speculate(name, tail, False)
-            clock.append(time.perf_counter_ns())
-            contender.speculate(name, tail, True)
-            clock.append(time.perf_counter_ns())
-            appended.append(clock[1] - clock[0])
-            drafted.append(clock[3] - clock[2])
-            trees.append(clock[4] - clock[3])
-            right = 0
-            while right < min(len(draft), len(response) - at) and draft[right] == response[at + right]:
-                right += 1
-            new = response[at : at + right + 1]
-            steps, accepted = steps + 1, accepted + right
-        contender.stop(name)
+        walked, right = _walk(contender, f"held-{i}", request, depth, times)
+        steps, accepted = steps + walked, accepted + right
     return {
         "tokens": tokens,
         "build_tokens_per_s": tokens / seconds,
         "rss_per_token": grown / tokens,
-        "append_us": float(np.median(appended)) / 1e3,
-        "speculate_us": float(np.median(drafted)) / 1e3,
-        "speculate_p99_us": float(np.percentile(drafted, 99)) / 1e3,
-        "tree_us": float(np.median(trees)) / 1e3,
+        "append_us": float(np.median(times.appended)) / 1e3,
+        "speculate_us": float(np.median(times.drafted)) / 1e3,
+        "speculate_p99_us": float(np.percentile(times.drafted, 99)) / 1e3,
+        "tree_us": float(np.median(times.tree)) / 1e3,
         "steps": steps,
         "length": 1 + accepted / steps,
     }
+
+
+def _walk(
+    contender: SuffixPeer, name: str, request: dict[str, list[int]], depth: int, times: CallTimes
+) -> tuple[int, int]:
+    """Answer one request with the cache's drafts: its steps, and the drafted tokens that were right."""
+    response = request["response"]
+    text, new, at = list(request["prompt"]), response[:1], 0
+    steps = accepted = 0
+    contender.start(name, text)
+    while new:
+        clock = [time.perf_counter_ns()]
+        contender.append(name, new)
+        clock.append(time.perf_counter_ns())
+        text, at = text + new, at + len(new)
+        tail = text[-depth:]
+        clock.append(time.perf_counter_ns())
+        draft = contender.speculate(name, tail, False)
+        clock.append(time.perf_counter_ns())
+        contender.speculate(name, tail, True)
+        clock.append(time.perf_counter_ns())
+        times.appended.append(clock[1] - clock[0])
+        times.drafted.append(clock[3] - clock[2])
+        times.tree.append(clock[4] - clock[3])
+        right = 0
+        while right < min(len(draft), len(response) - at) and draft[right] == response[at + right]:
+            right += 1
+        new = response[at : at + right + 1]
+        steps, accepted = steps + 1, accepted + right
+    contender.stop(name)
+    return steps, accepted
 
 
 def replay_arctic(requests: Requests, depth: int, held: int) -> dict[str, Any]:
@@ -163,7 +178,7 @@ def _warm(request: dict[str, list[int]], depth: int) -> None:
 
 def _batch(contender: Ours, requests: Requests) -> dict[str, float]:
     """Microseconds a request of a step that adds one token to each and drafts for all, and of the drafting alone."""
-    from augury.index.suffix_rule import Rule
+    from augury.index.suffix_rule import SuffixRule
 
     groups, depth, short = len(requests), contender.cache.max_depth, min(len(r["response"]) for r in requests)
     width = max(len(r["prompt"]) for r in requests) + short
@@ -178,7 +193,7 @@ def _batch(contender: Ours, requests: Requests) -> dict[str, float]:
         lengths += 1
         clock = [time.perf_counter_ns()]
         for _ in range(2):  # the second time there is nothing to append
-            contender.cache.step(handles, history, rows, lengths, budget, 10**9, Rule(), tokens, parents, counts)
+            contender.cache.step(handles, history, rows, lengths, budget, 10**9, SuffixRule(), tokens, parents, counts)
             clock.append(time.perf_counter_ns())
         clocks.append(np.diff(clock))
     whole, drafting = np.median(clocks, axis=0) / 1e3 / groups

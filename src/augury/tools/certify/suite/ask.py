@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Any, NamedTuple, TypeVar
 
 from augury.tools.certify.suite.cells import Broken, NotCertified
-from augury.tools.shared.endpoint import Answer, Endpoint, answer_of
+from augury.tools.shared.endpoint import Completion, Endpoint, answer_of
 from augury.tools.shared.http import Unreadable, brief, error_message
 
 LIKELY = 5  # log-probabilities asked for; OpenAI's most
@@ -23,7 +23,7 @@ class Said(NamedTuple):
     """One answer: what a client shows, and what it is compared by."""
 
     text: str
-    answer: Answer
+    answer: Completion
     finish: str  # the server's word for why it ended
     choice: dict[str, Any]  # as it came; of a stream, put together
 
@@ -163,7 +163,7 @@ def said_by_user(prompt: str) -> list[dict[str, str]]:
     return [{"role": "user", "content": prompt}]
 
 
-def chat_answer(choice: dict[str, Any], text: str) -> Answer:
+def chat_answer(choice: dict[str, Any], text: str) -> Completion:
     """What a chat's choice is compared by: its tokens where they are listed, otherwise the text as one."""
     listed = (choice.get("logprobs") or {}).get("content") or []
     try:
@@ -174,7 +174,7 @@ def chat_answer(choice: dict[str, Any], text: str) -> Answer:
         )
     except (LookupError, TypeError, ValueError):
         raise Broken(f"the log-probabilities cannot be read: {brief(listed)}") from None
-    return Answer(tokens, likely) if tokens else Answer((text,) if text else (), None)
+    return Completion(tokens, likely) if tokens else Completion((text,) if text else (), None)
 
 
 def at_once(work: Callable[[Given], Made], every: Sequence[Given]) -> list[Made]:

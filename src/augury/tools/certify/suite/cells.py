@@ -79,9 +79,7 @@ class Cell:
         return "no doctor rule covers it"
 
 
-SHOWN = (
-    "suite", "verdict", "reason", "rules", "uncertain_rules", "figures", "evidence", "conditions", "when",
-)  # fmt: skip
+SHOWN = ("suite", "verdict", "reason", "rules", "uncertain_rules", "figures", "evidence", "conditions", "when")
 NEEDED = ("server", "release", "model", "method", "suite", "verdict", "reason")
 
 

@@ -11,11 +11,11 @@ from pathlib import Path
 
 from augury.config.errors import ConfigError
 from augury.tools.certify.page import WORDS
-from augury.tools.certify.report import Progress
+from augury.tools.certify.report import SuiteProgress
 from augury.tools.certify.suite.ask import Peer
 from augury.tools.certify.suite.cells import Cell, append, exit_code, read
 from augury.tools.certify.suite.identity import identify
-from augury.tools.certify.suite.pair import Pair, Plan
+from augury.tools.certify.suite.pair import Pair, SuitePlan
 from augury.tools.certify.suite.rules import facts_of
 from augury.tools.certify.suite.run import chosen, run_suites
 from augury.tools.certify.suite.servers import Listed, ended_with_us, is_address, read_servers, running
@@ -24,10 +24,10 @@ from augury.tools.shared.terminal import output_console, print_json
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """What the user asks for."""
+class SuiteOptions:
+    """The command line's options."""
 
-    plan: Plan
+    plan: SuitePlan
     servers: Sequence[Listed]
     only: str | None = None
     lines: Path | None = None
@@ -50,7 +50,7 @@ def listed(
     return [Listed(speculative=url, plain=baseline, model=model, method=method, release=release)]
 
 
-def certify_servers(asked: Asked, progress: Progress) -> list[Cell]:
+def certify_servers(asked: SuiteOptions, progress: SuiteProgress) -> list[Cell]:
     """The cells of all servers; each server's are written as soon as they are there."""
     found: list[Cell] = []
     names = chosen(asked.only)
@@ -77,11 +77,11 @@ def _started(entries: Sequence[Listed]) -> Iterator[tuple[Listed, str, str | Non
                     yield entry, url, baseline
 
 
-def _peer(endpoint: Endpoint, plan: Plan) -> Peer:
+def _peer(endpoint: Endpoint, plan: SuitePlan) -> Peer:
     return Peer(endpoint, plan.max_tokens, plan.logprobs)
 
 
-def _plain(url: str | None, entry: Listed, asked: Asked) -> Peer | None:
+def _plain(url: str | None, entry: Listed, asked: SuiteOptions) -> Peer | None:
     if url is None:
         return None
     model = asked.baseline_model or entry.model

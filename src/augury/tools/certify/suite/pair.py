@@ -17,8 +17,8 @@ SHOWN = 300  # characters of an answer in the evidence
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
-    """How much is asked."""
+class SuitePlan:
+    """The amount of requests."""
 
     prompts: Sequence[str] = PROMPTS
     max_tokens: int = 64
@@ -39,7 +39,7 @@ class Pair:
 
     fast: Peer
     plain: Peer | None
-    plan: Plan
+    plan: SuitePlan
 
     def baseline(self) -> Peer:
         """The plain server, for a suite that is nothing without it."""
@@ -47,13 +47,13 @@ class Pair:
             raise NotCertified("there is no plain server to compare with; name one with --baseline-url")
         return self.plain
 
-    def tally(self) -> Tally:
-        """An empty one."""
-        return Tally(self.plan.tolerance)
+    def tally(self) -> PairTally:
+        """An empty tally."""
+        return PairTally(self.plan.tolerance)
 
 
 @dataclass(slots=True)
-class Tally:
+class PairTally:
     """Answers that must be the same, up to near-ties."""
 
     tolerance: float

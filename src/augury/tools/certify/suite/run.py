@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from augury.config.errors import ConfigError
-from augury.tools.certify.report import Progress, Unwatched
+from augury.tools.certify.report import SuiteProgress, Unwatched
 from augury.tools.certify.suite import same_text, shape
 from augury.tools.certify.suite.ask import complaint
 from augury.tools.certify.suite.cells import GREEN, GREY, RED, Broken, Cell, NotCertified, Subject
@@ -45,7 +45,7 @@ def run_suites(
     pair: Pair,
     subject: Subject,
     names: Sequence[str],
-    progress: Progress | None = None,
+    progress: SuiteProgress | None = None,
     known: KnownFacts | None = None,
 ) -> list[Cell]:
     """One cell a suite, in the order of the table."""

@@ -9,7 +9,7 @@ from contextvars import ContextVar
 from augury.config.errors import ConfigError
 
 MOST = 2_000_000  # letters that variables may add to a text, as many as a file may have
-MOST_COMMANDS = 2_000  # in one text; each is held against everything that is known
+MOST_COMMANDS = 2_000  # in one text; each is compared with everything that is known
 
 _left: ContextVar[int | None] = ContextVar("left", default=None)
 

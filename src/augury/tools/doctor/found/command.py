@@ -11,7 +11,7 @@ from typing import NamedTuple
 from augury.tools.doctor.found.allowance import spend
 from augury.tools.doctor.found.mapped import Mapped
 from augury.tools.doctor.found.places import Node
-from augury.tools.doctor.found.shell_words import ASSIGNED, Reader, Simple, Word
+from augury.tools.doctor.found.shell_words import ASSIGNED, ShellReader, Simple, Word
 
 IMAGE = re.compile(r"(?:^|[/=])vllm(?:-(?:openai|ascend|cpu|rocm)[\w.-]*|/[\w.-]+)?(?:[:@]|$)")
 # Modules that are run with vLLM's own arguments; Dynamo's worker hands them to the engine.
@@ -56,7 +56,7 @@ class FoundCommand:
 
 def in_script(source: Mapped) -> list[FoundCommand]:
     """Every command of a shell script."""
-    return [one for simple in Reader(source).commands() for one in _in_simple(simple)]
+    return [one for simple in ShellReader(source).commands() for one in _in_simple(simple)]
 
 
 def _in_simple(simple: Simple) -> list[FoundCommand]:
@@ -77,7 +77,7 @@ def in_words(
     for i, word in enumerate(words):
         if PurePath(word.text).name in SHELLS and (at := _script(words, i + 1)):
             # The word behind the script is its name, `$0`; those after it are "$@".
-            reader = Reader(words[at].inside(), known, handed_on=words[at + 2 :])
+            reader = ShellReader(words[at].inside(), known, handed_on=words[at + 2 :])
             return [one for simple in reader.commands() for one in _nested(simple, variables, image)]
         size = _program(words, i)
         if size:

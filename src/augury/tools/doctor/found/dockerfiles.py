@@ -7,7 +7,7 @@ import re
 from augury.tools.doctor.found.command import IMAGE, FoundCommand, Variable, Variables, assigned, in_script, in_words
 from augury.tools.doctor.found.mapped import Mapped, joined, json_string
 from augury.tools.doctor.found.places import Node, NotJson, read_json
-from augury.tools.doctor.found.shell_words import Reader, Word, plain_words
+from augury.tools.doctor.found.shell_words import ShellReader, Word, plain_words
 
 INSTRUCTION = re.compile(r"[ \t]*(FROM|RUN|CMD|ENTRYPOINT|ENV)[ \t]+", re.I)
 
@@ -77,7 +77,7 @@ def _form(body: Mapped) -> tuple[list[Word], Variables]:
             node = None
         if node is not None and node.items and all(isinstance(item.value, str) for item in node.items):
             return [_string_word(item) for item in node.items], {}
-    simple = Reader(body).commands()
+    simple = ShellReader(body).commands()
     variables = {
         name: Variable(word.text, word.start, word.end) for one in simple for name, word in one.environment.items()
     }

@@ -23,7 +23,7 @@ from augury.tools.doctor.found.mapped import Mapped
 from augury.tools.doctor.found.places import Node, NotJson, from_yaml, read_json
 from augury.tools.doctor.found.python_files import in_python
 from augury.tools.doctor.found.release import image_release, installed_release
-from augury.tools.doctor.found.shell_words import UNSPELT, Reader, Word, plain_words
+from augury.tools.doctor.found.shell_words import UNSPELT, ShellReader, Word, plain_words
 
 Kind = Literal["shell", "dockerfile", "yaml", "unit", "json", "markdown", "python"]
 HOLDS = re.compile(
@@ -32,10 +32,15 @@ HOLDS = re.compile(
 )
 MAKEFILE = re.compile(r"(?i)(gnu)?makefile|.*\.mk$")
 DOCKERFILE = re.compile(r"(?i)(docker|container)file|.*\.dockerfile$")
-SUFFIXES: dict[str, Kind] = {
-    ".yaml": "yaml", ".yml": "yaml", ".json": "json", ".md": "markdown", ".py": "python",
-    ".service": "unit", ".container": "unit", ".sh": "shell", ".bash": "shell", ".zsh": "shell",
-}  # fmt: skip
+_ENDINGS: dict[Kind, str] = {
+    "yaml": ".yaml .yml",
+    "json": ".json",
+    "markdown": ".md",
+    "python": ".py",
+    "unit": ".service .container",
+    "shell": ".sh .bash .zsh",
+}
+SUFFIXES = {ending: kind for kind, endings in _ENDINGS.items() for ending in endings.split()}
 SPECULATION = ("speculative_config", "speculative-config")
 ARGUMENT = re.compile(r"(-sc|--speculative[-_]config|--spec[-_](method|model|tokens))\b")
 ADDED = "VLLM_ADDITIONAL_ARGS"
@@ -251,7 +256,7 @@ def _added(parts: dict[str, yaml.Node], source: Mapped) -> list[FoundCommand]:
     added = found_yaml.environment({"env": parts["env"]}, source).get(ADDED) if "env" in parts else None
     if added is None or added.word is None or not ARGUMENT.search(added.value):
         return []
-    words = [word for one in Reader(added.word.inside()).commands() for word in one.words]
+    words = [word for one in ShellReader(added.word.inside()).commands() for word in one.words]
     return [FoundCommand("vllm serve", words, added.start, added.end)]
 
 
@@ -276,7 +281,9 @@ def _container(parts: dict[str, yaml.Node], source: Mapped, compose: bool) -> tu
             nodes.add(id(node))
             body = found_yaml.decoded(node, source)
             outside |= from_outside(body.text)
-            words += [word for one in Reader(by_compose(body) if compose else body).commands() for word in one.words]
+            words += [
+                word for one in ShellReader(by_compose(body) if compose else body).commands() for word in one.words
+            ]
         elif node is not None:
             nodes |= {id(item) for item in node.value}
             outside |= {one for item in node.value for one in from_outside(str(getattr(item, "value", "")))}

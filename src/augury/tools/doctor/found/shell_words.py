@@ -88,7 +88,7 @@ class Simple:
 
 def plain_words(source: Mapped) -> list[Word]:
     """Words where only quoting counts."""
-    return [word for one in Reader(source, operators=False).commands() for word in one.words]
+    return [word for one in ShellReader(source, operators=False).commands() for word in one.words]
 
 
 class _Letters:
@@ -130,7 +130,7 @@ class _Letters:
         return Word(body, "".join(self.quotes), first, last, True, self.expands, unclosed)
 
 
-class Reader:
+class ShellReader:
     """Splits a script into simple commands."""
 
     def __init__(
@@ -290,7 +290,7 @@ class Reader:
         """What stands in the place of a variable, where that is a name or a number, or another variable's."""
         body = self.source.part(start, end)
         if body.text.startswith("$"):
-            word = Reader(body, self.variables)._word()
+            word = ShellReader(body, self.variables)._word()
             return word if PLAIN.fullmatch(word.text) else None
         if not PLAIN.fullmatch(body.text):
             return None

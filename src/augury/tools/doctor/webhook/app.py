@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
 from augury.config.errors import ConfigError
-from augury.tools.doctor.webhook.counts import TYPE, Counts
-from augury.tools.doctor.webhook.judge import Case, Told
-from augury.tools.doctor.webhook.review import FailOn, Request, allowed, answer, read_review, refused
+from augury.tools.doctor.webhook.counts import TYPE, WebhookMetrics
+from augury.tools.doctor.webhook.judge import AdmissionCase, ToldFinding
+from augury.tools.doctor.webhook.review import AdmissionRequest, FailOn, allowed, answer, read_review, refused
 from augury.tools.doctor.webhook.workers import NotJudged, Workers
 
 FailurePolicy = Literal["ignore", "fail"]
@@ -22,7 +22,7 @@ QUEUE = 32  # reviews in hand for each process; usual ones take hundredths of a 
 BUSY = "too many reviews at once; try again"
 
 
-class Reply(NamedTuple):
+class HttpReply(NamedTuple):
     """An HTTP answer."""
 
     status: int
@@ -39,14 +39,14 @@ class Webhook:
     failure_policy: FailurePolicy = "ignore"
     release: str | None = None
     skipped: Sequence[str] = ()  # namespaces
-    counts: Counts = field(default_factory=Counts)
+    counts: WebhookMetrics = field(default_factory=WebhookMetrics)
     in_hand: int = 0
 
     def __post_init__(self) -> None:
         """As many threads as processes: what is being read is then in memory no more often than that."""
         self.threads = ThreadPoolExecutor(self.workers.number, "review")
 
-    async def reply(self, method: str, path: str, body: bytes) -> Reply:
+    async def reply(self, method: str, path: str, body: bytes) -> HttpReply:
         """Answer one request."""
         place = path.partition("?")[0]
         if place == "/validate":
@@ -56,9 +56,9 @@ class Webhook:
             return _text(405, "GET only")
         if place in ("/healthz", "/readyz"):
             return _text(200, "ok")
-        return Reply(200, self.counts.text(), TYPE) if place == "/metrics" else _text(404, "see /validate")
+        return HttpReply(200, self.counts.text(), TYPE) if place == "/metrics" else _text(404, "see /validate")
 
-    async def _answered(self, body: bytes) -> Reply:
+    async def _answered(self, body: bytes) -> HttpReply:
         """The answer, within the time limit from now on; 503 where others take all of it, or too many wait."""
         if self.in_hand >= QUEUE * self.workers.number:
             return _text(503, BUSY)
@@ -78,7 +78,7 @@ class Webhook:
         finally:
             self.in_hand -= 1
 
-    def validated(self, body: bytes, until: float | None = None) -> Reply:
+    def validated(self, body: bytes, until: float | None = None) -> HttpReply:
         """The answer to a review; 400 where the body is none."""
         start = time.monotonic()
         try:
@@ -87,9 +87,9 @@ class Webhook:
             return _text(400, str(error))
         said, word, told = self._judged(request, until)
         self.counts.count(word, request.kind, told, time.monotonic() - start)
-        return Reply(200, json.dumps(said).encode(), "application/json")
+        return HttpReply(200, json.dumps(said).encode(), "application/json")
 
-    def _judged(self, request: Request, until: float | None) -> tuple[dict[str, Any], str, list[Told]]:
+    def _judged(self, request: AdmissionRequest, until: float | None) -> tuple[dict[str, Any], str, list[ToldFinding]]:
         if not request.judged or request.namespace in self.skipped:
             return allowed(request.uid), "skipped", []
         try:
@@ -104,11 +104,11 @@ class Webhook:
         return review, "allowed" if review["response"]["allowed"] else "refused", told
 
 
-def _case(request: Request, release: str | None) -> Case:
+def _case(request: AdmissionRequest, release: str | None) -> AdmissionCase:
     """What a process is given: JSON, which travels whatever its shape."""
     old = request.operation == "UPDATE" and isinstance(request.old, dict)
-    return Case(json.dumps(request.new), json.dumps(request.old) if old else None, release)
+    return AdmissionCase(json.dumps(request.new), json.dumps(request.old) if old else None, release)
 
 
-def _text(status: int, text: str) -> Reply:
-    return Reply(status, f"{text}\n".encode())
+def _text(status: int, text: str) -> HttpReply:
+    return HttpReply(status, f"{text}\n".encode())

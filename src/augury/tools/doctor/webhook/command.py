@@ -15,7 +15,7 @@ from augury.config.errors import ConfigError
 from augury.tools.doctor.examine import check_release
 from augury.tools.doctor.webhook.app import FailurePolicy, Webhook
 from augury.tools.doctor.webhook.certificate import Certificate
-from augury.tools.doctor.webhook.http import Listener
+from augury.tools.doctor.webhook.http import WebhookListener
 from augury.tools.doctor.webhook.review import FailOn
 from augury.tools.doctor.webhook.workers import Workers
 
@@ -28,10 +28,10 @@ def serve(
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 takes any that is free.")] = 8443,
     tls_cert: Annotated[Path | None, typer.Option(metavar="FILE", help="Certificate chain, PEM.")] = None,
     tls_key: Annotated[Path | None, typer.Option(metavar="FILE", help="Its key, PEM.")] = None,
-    fail_on: Annotated[FailOn, typer.Option(help="What refuses an object.")] = "error",
+    fail_on: Annotated[FailOn, typer.Option(help="Severity at which an object is refused.")] = "error",
     vllm_version: Annotated[
         str | None,
-        typer.Option(metavar="VERSION", help="The release where an image names none; else the newest known."),
+        typer.Option(metavar="VERSION", help="The vLLM release where the image names none; default: the newest known."),
     ] = None,
     skip_namespace: Annotated[
         list[str] | None, typer.Option(metavar="NAME", help="Allow everything there; may be repeated.")
@@ -39,18 +39,20 @@ def serve(
     failure_policy: Annotated[
         FailurePolicy, typer.Option(help="An object that cannot be checked: allow it with a warning, or refuse it.")
     ] = "ignore",
-    time_limit: Annotated[float, typer.Option(min=0.1, max=25, help="Seconds an object may take.")] = 5,
+    time_limit: Annotated[float, typer.Option(min=0.1, max=25, help="Maximum seconds for one object.")] = 5,
     max_bytes: Annotated[int, typer.Option(min=1024, help="Largest review.")] = 8_000_000,
-    workers: Annotated[int, typer.Option(min=1, max=64, help="Objects judged at once, a process each.")] = 2,
+    workers: Annotated[
+        int, typer.Option(min=1, max=64, help="Objects checked concurrently, each in its own process.")
+    ] = 2,
 ) -> None:
-    """Answer AdmissionReviews: refuse Kubernetes objects whose vllm command has an error, warn of the rest."""
+    """Answer AdmissionReviews: refuse Kubernetes objects whose vllm command has an error, warn about the rest."""
     release = check_release(vllm_version) if vllm_version is not None else None
     certificate = _certificate(tls_cert, tls_key, host)
     pool = Workers(workers, time_limit)
     try:
         pool.wait()
         hook = Webhook(pool, fail_on, failure_policy, release, tuple(skip_namespace or ()))
-        asyncio.run(_run(Listener(hook.reply, max_bytes), host, port, certificate))
+        asyncio.run(_run(WebhookListener(hook.reply, max_bytes), host, port, certificate))
     except OSError as error:
         raise ConfigError(f"--host {host} --port {port}: {error.strerror or error}.") from None
     finally:
@@ -67,7 +69,7 @@ def _certificate(certificate: Path | None, key: Path | None, host: str) -> Certi
     return None
 
 
-async def _run(listener: Listener, host: str, port: int, certificate: Certificate | None) -> None:
+async def _run(listener: WebhookListener, host: str, port: int, certificate: Certificate | None) -> None:
     """Serve until the process is asked to end."""
     ended = asyncio.Event()
     loop = asyncio.get_running_loop()

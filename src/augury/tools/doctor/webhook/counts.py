@@ -6,20 +6,21 @@ from collections.abc import Sequence
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 
-from augury.tools.doctor.webhook.judge import Told
+from augury.tools.doctor.webhook.judge import ToldFinding
 
 TYPE = "text/plain; version=0.0.4; charset=utf-8"
 SECONDS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
 # Kinds that are counted by name. Names come from the API server, and a label must not grow with them.
-KINDS = {
-    "Pod", "PodTemplate", "Deployment", "StatefulSet", "DaemonSet", "ReplicaSet", "Job", "CronJob", "ConfigMap",
-    "LeaderWorkerSet", "InferenceService", "LLMInferenceService", "LLMInferenceServiceConfig", "ServingRuntime",
-    "ClusterServingRuntime", "Workspace", "InferenceSet", "RayCluster", "RayService", "RayJob", "DynamoGraphDeployment",
-    "DynamoComponentDeployment",
-}  # fmt: skip
+KINDS = set(
+    """
+    Pod PodTemplate Deployment StatefulSet DaemonSet ReplicaSet Job CronJob ConfigMap LeaderWorkerSet
+    InferenceService LLMInferenceService LLMInferenceServiceConfig ServingRuntime ClusterServingRuntime Workspace
+    InferenceSet RayCluster RayService RayJob DynamoGraphDeployment DynamoComponentDeployment
+    """.split()
+)
 
 
-class Counts:
+class WebhookMetrics:
     """The metrics of one server."""
 
     def __init__(self) -> None:
@@ -35,7 +36,7 @@ class Counts:
             "augury:doctor_review_seconds", "Time a review took.", buckets=SECONDS, registry=self.registry
         )
 
-    def count(self, answer: str, kind: str, told: Sequence[Told], seconds: float) -> None:
+    def count(self, answer: str, kind: str, told: Sequence[ToldFinding], seconds: float) -> None:
         """One review."""
         self.reviews.labels(answer, kind if kind in KINDS else "other").inc()
         self.seconds.observe(seconds)
@@ -43,5 +44,5 @@ class Counts:
             self.findings.labels(one.id, one.severity).inc()
 
     def text(self) -> bytes:
-        """As Prometheus reads them."""
+        """The metrics in Prometheus's format."""
         return generate_latest(self.registry)

@@ -8,10 +8,10 @@ from collections.abc import Awaitable, Callable
 
 import h11
 
-from augury.tools.doctor.webhook.app import Reply
+from augury.tools.doctor.webhook.app import HttpReply
 from augury.tools.doctor.webhook.room import Full, Room, Share
 
-Answer = Callable[[str, str, bytes], Awaitable[Reply]]
+Answer = Callable[[str, str, bytes], Awaitable[HttpReply]]
 HEAD = 32_768  # bytes of a request's head
 IDLE = 120.0  # seconds a connection may be silent between requests
 WHOLE = 20.0  # seconds within which a request must be there
@@ -25,11 +25,11 @@ class TooLarge(Exception):
     """A body beyond the limit."""
 
 
-class Listener:
+class WebhookListener:
     """A server on one port."""
 
     def __init__(self, answer: Answer, most_bytes: int) -> None:
-        """Nothing is open yet."""
+        """Create the server without opening its port."""
         self.answer, self.most_bytes = answer, most_bytes
         self.room = Room(max(ALL_BODIES, most_bytes))
         self.open: set[asyncio.Task[None]] = set()
@@ -67,7 +67,7 @@ class Listener:
             writer.close()
             await writer.wait_closed()
         except (OSError, TimeoutError, h11.ProtocolError, asyncio.CancelledError):
-            writer.transport.abort()  # whoever does not answer is not waited for
+            writer.transport.abort()  # clients that do not answer are not waited for
         finally:
             self.open.discard(task)
             self.busy.discard(task)
@@ -90,11 +90,11 @@ class Listener:
                     reply = await self.answer(method, target, body)
                     del body
             except h11.RemoteProtocolError as error:
-                method, reply = "GET", Reply(error.error_status_hint, f"{error}\n".encode())
+                method, reply = "GET", HttpReply(error.error_status_hint, f"{error}\n".encode())
             except Full:
-                method, reply = "GET", Reply(503, b"too many reviews at once; try again\n")
+                method, reply = "GET", HttpReply(503, b"too many reviews at once; try again\n")
             except TooLarge:
-                method, reply = "GET", Reply(413, f"more than {self.most_bytes} bytes\n".encode())
+                method, reply = "GET", HttpReply(413, f"more than {self.most_bytes} bytes\n".encode())
             await _send(connection, writer, reply, method == "HEAD")
             if connection.our_state is not h11.DONE or connection.their_state is not h11.DONE:
                 return
@@ -102,7 +102,7 @@ class Listener:
             self.busy.discard(task)
 
     def _check_length(self, request: h11.Request) -> None:
-        """Whoever says beforehand that it will be too much is told at once."""
+        """A Content-Length above the limit is refused at once."""
         said = dict(request.headers).get(b"content-length", b"0")
         if int(said) > self.most_bytes:
             raise TooLarge
@@ -139,7 +139,7 @@ async def _event(connection: h11.Connection, reader: asyncio.StreamReader) -> h1
     return event  # type: ignore[return-value]
 
 
-async def _send(connection: h11.Connection, writer: asyncio.StreamWriter, reply: Reply, head_alone: bool) -> None:
+async def _send(connection: h11.Connection, writer: asyncio.StreamWriter, reply: HttpReply, head_alone: bool) -> None:
     if connection.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
         return
     headers = [("content-type", reply.kind), ("content-length", str(len(reply.body)))]

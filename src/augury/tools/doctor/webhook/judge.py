@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from augury.config.facts import names_alone
-from augury.tools.doctor.examine import Asked, Examination, examine
+from augury.tools.doctor.examine import CheckedAgainst, Examination, examine
 from augury.tools.doctor.webhook.objects import written
 
 
-class Told(NamedTuple):
+class ToldFinding(NamedTuple):
     """A finding, where it stands in the object, and whether the object had it before."""
 
     id: str
@@ -23,7 +23,7 @@ class Told(NamedTuple):
     before: bool = False
 
 
-class Case(NamedTuple):
+class AdmissionCase(NamedTuple):
     """An object to be judged and what it replaces, as JSON, and the release for images that name none."""
 
     new: str
@@ -31,7 +31,7 @@ class Case(NamedTuple):
     release: str | None = None
 
 
-def judge(case: Case) -> list[Told]:
+def judge(case: AdmissionCase) -> list[ToldFinding]:
     """Errors and warnings; a ConfigError where the object cannot be read."""
     # A server must not open what its clients name: `--model /etc` would tell them what lies there.
     with names_alone():
@@ -42,21 +42,21 @@ def judge(case: Case) -> list[Told]:
     return [one._replace(before=(one.id, one.message) in known) for one in found]
 
 
-def _told(value: str, release: str | None) -> Iterator[Told]:
+def _told(value: str, release: str | None) -> Iterator[ToldFinding]:
     text = written(json.loads(value))
     for examination, of_release in _examined(text.text, release):
         for finding in examination.findings:
             if finding.severity != "note":
                 where = text.path(examination.place(finding.start)[0])
                 said = finding.message, finding.fix, where, of_release
-                yield Told(finding.id, finding.severity, *said)
+                yield ToldFinding(finding.id, finding.severity, *said)
 
 
 def _examined(text: str, release: str | None) -> Iterator[tuple[Examination, str]]:
     """The commands by release: what their image names, otherwise the one given, otherwise the newest known."""
     first = examine(text, "object.yaml")
     if release is not None and any(one.named_by == "nobody" for one in first.commands):
-        second = examine(text, "object.yaml", Asked(release))
+        second = examine(text, "object.yaml", CheckedAgainst(release))
         first.commands = [
             b if a.named_by == "nobody" else a for a, b in zip(first.commands, second.commands, strict=True)
         ]

@@ -1,4 +1,4 @@
-"""AdmissionReview, version 1: what the API server asks and what it is answered."""
+"""AdmissionReview, version 1: the API server's request and the response to it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
 
 from augury.config.errors import ConfigError
-from augury.tools.doctor.webhook.judge import Told
+from augury.tools.doctor.webhook.judge import ToldFinding
 from augury.tools.shared.safe_text import safe_text
 
 VERSION = "admission.k8s.io/v1"
@@ -23,7 +23,7 @@ INVALID = 422
 MARKS, MOST_MARKS = (b",", b"[", b"{"), 1 << 19  # no more values than these: each takes 60 bytes, or more
 
 
-class Request(NamedTuple):
+class AdmissionRequest(NamedTuple):
     """The part of a review that is looked at."""
 
     uid: str
@@ -39,7 +39,7 @@ class Request(NamedTuple):
         return self.operation in ("CREATE", "UPDATE") and isinstance(self.new, dict)
 
 
-def read_review(body: bytes) -> Request:
+def read_review(body: bytes) -> AdmissionRequest:
     """The request of a review; a ConfigError says why a body is none."""
     if (marks := sum(map(body.count, MARKS))) > MOST_MARKS:
         raise ConfigError(f"the review has {marks} commas and opening brackets; at most {MOST_MARKS} are read.")
@@ -58,10 +58,10 @@ def read_review(body: bytes) -> Request:
     named = kind.get("kind") if isinstance(kind, dict) else ""
     said = (request["uid"], request.get("operation"), named, request.get("namespace"))
     uid, operation, name, namespace = (one if isinstance(one, str) else "" for one in said)
-    return Request(uid, operation, name, namespace, request.get("object"), request.get("oldObject"))
+    return AdmissionRequest(uid, operation, name, namespace, request.get("object"), request.get("oldObject"))
 
 
-def answer(uid: str, told: Sequence[Told], fail_on: FailOn = "error") -> dict[str, Any]:
+def answer(uid: str, told: Sequence[ToldFinding], fail_on: FailOn = "error") -> dict[str, Any]:
     """Allowed with warnings, or refused with a line for every reason."""
     bad = ("error", "warning") if fail_on == "warning" else ("error",)
     refusing = [one for one in told if one.severity in bad and not one.before]
@@ -91,7 +91,7 @@ def _review(response: dict[str, Any]) -> dict[str, Any]:
     return {"apiVersion": VERSION, "kind": "AdmissionReview", "response": response}
 
 
-def _status(refusing: Sequence[Told]) -> dict[str, Any]:
+def _status(refusing: Sequence[ToldFinding]) -> dict[str, Any]:
     reasons = [_line(_reason(one), LONGEST_REASON) for one in refusing[:MOST_REASONS]]
     if len(refusing) > MOST_REASONS:
         reasons.append(f"and {len(refusing) - MOST_REASONS} more")
@@ -103,12 +103,12 @@ def _status(refusing: Sequence[Told]) -> dict[str, Any]:
     return {"status": "Failure", "code": INVALID, "reason": "Invalid", **said}
 
 
-def _reason(one: Told) -> str:
+def _reason(one: ToldFinding) -> str:
     against = f" [vLLM {one.release}]" if one.release else ""
     return f"{one.field}: {one.severity}[{one.id}]: {one.message.rstrip('.')}. Fix: {one.fix}{against}"
 
 
-def _warning(one: Told) -> str:
+def _warning(one: ToldFinding) -> str:
     """As much as reads well: the fix is left out where it does not fit any more."""
     short = f"{one.id}: {one.message.rstrip('.')}"
     whole = f"{short}. Fix: {one.fix}"

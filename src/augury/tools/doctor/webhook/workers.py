@@ -11,11 +11,11 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from augury.config.errors import ConfigError
-from augury.tools.doctor.webhook.judge import Case, Told, judge
+from augury.tools.doctor.webhook.judge import AdmissionCase, ToldFinding, judge
 
 MEMORY = 2 << 30  # bytes a process may take; the doctor itself takes about 100 MB
 START = 60.0  # seconds a process has to import what it needs
-SAMPLE = Case('{"spec": {"containers": [{"image": "vllm/vllm-openai", "args": ["--model", "m"]}]}}')
+SAMPLE = AdmissionCase('{"spec": {"containers": [{"image": "vllm/vllm-openai", "args": ["--model", "m"]}]}}')
 
 
 class NotJudged(Exception):
@@ -35,7 +35,7 @@ def _work(pipe: Connection) -> None:
         pipe.send(_answer(case))
 
 
-def _answer(case: Case) -> list[Told] | str:
+def _answer(case: AdmissionCase) -> list[ToldFinding] | str:
     try:
         return judge(case)
     except ConfigError as error:
@@ -53,7 +53,7 @@ def _limit_memory() -> None:
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
 
 
-class Worker:
+class JudgeProcess:
     """One process and the pipe to it."""
 
     def __init__(self, work: Callable[[Connection], None] = _work) -> None:
@@ -68,13 +68,13 @@ class Worker:
         self.until = time.monotonic() + START  # it must be ready by then
 
     def wait(self, until: float) -> bool:
-        """Whether it is ready by then."""
+        """Wait until then: whether it is ready."""
         if not self.ready and self.pipe.poll(max(0.0, until - time.monotonic())):
             self.pipe.recv()
             self.ready = True
         return self.ready
 
-    def ask(self, case: Case, until: float) -> Any:
+    def ask(self, case: AdmissionCase, until: float) -> Any:
         """Its answer, or TimeoutError; NotJudged where it is still starting; EOFError and OSError where it died."""
         if not self.wait(until):
             if time.monotonic() < self.until:
@@ -98,8 +98,8 @@ class Workers:
     def __init__(self, number: int, seconds: float, work: Callable[[Connection], None] = _work) -> None:
         """Start them all."""
         self.number, self.seconds, self.work = number, seconds, work
-        self.idle: queue.Queue[Worker] = queue.Queue()
-        self.all = [Worker(work) for _ in range(number)]
+        self.idle: queue.Queue[JudgeProcess] = queue.Queue()
+        self.all = [JudgeProcess(work) for _ in range(number)]
         for worker in self.all:
             self.idle.put(worker)
 
@@ -113,8 +113,8 @@ class Workers:
         if not ready:
             raise ConfigError("a process that judges objects did not start; run `augury doctor` alone to see why.")
 
-    def judge(self, case: Case, until: float | None = None) -> list[Told]:
-        """What an object is told by then; NotJudged where it takes too long, too much memory, or cannot be read."""
+    def judge(self, case: AdmissionCase, until: float | None = None) -> list[ToldFinding]:
+        """The findings on an object by then; NotJudged where it takes too long, too much memory, or cannot be read."""
         until = time.monotonic() + self.seconds if until is None else until
         try:
             worker = self.idle.get(timeout=max(0.0, until - time.monotonic()))
@@ -130,11 +130,11 @@ class Workers:
             self.idle.put(worker)
         if isinstance(found, str):
             raise NotJudged(found)
-        return [Told(*one) for one in found]
+        return [ToldFinding(*one) for one in found]
 
-    def _replaced(self, worker: Worker) -> Worker:
+    def _replaced(self, worker: JudgeProcess) -> JudgeProcess:
         worker.end()
-        new = Worker(self.work)
+        new = JudgeProcess(self.work)
         self.all[self.all.index(worker)] = new
         return new
 

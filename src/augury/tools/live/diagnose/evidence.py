@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from augury.config.versions import Version
-from augury.tools.live.baseline import Speeds, compared, of_window
 from augury.tools.live.checks import Judged
 from augury.tools.live.configured import Configured
+from augury.tools.live.diagnose.baseline import Speeds, compared, of_window
+from augury.tools.live.diagnose.server_log import ServerLog
 from augury.tools.live.facts import trend_facts
 from augury.tools.live.reading import Reading
-from augury.tools.live.server_log import ServerLog
 
 
 @dataclass(slots=True)
@@ -27,7 +27,7 @@ class Sources:
 
 
 def gathered(judged: Judged | None, trail: Sequence[Reading], sources: Sources) -> dict[str, Any]:
-    """All facts; who saw it with their own eyes has the last word: configuration, then log, then metrics."""
+    """All facts; who saw it with their own eyes decides: configuration, then log, then metrics."""
     facts: dict[str, Any] = dict(sources.config.facts) if sources.config else {}
     trends = trend_facts(trail, judged.window) if judged is not None else {}
     facts |= trends | (sources.log.facts() if sources.log else {})  # a log sees more time than an interval

@@ -1,4 +1,4 @@
-"""`augury check`: whether a live server speculates, how well, and what that is held against."""
+"""`augury check`: whether a live server speculates, how well, and what that is compared with."""
 
 from __future__ import annotations
 
@@ -9,16 +9,15 @@ from typing import Annotated, Any
 
 import typer
 
-from augury.tools.live.check_screen import show
+from augury.tools.live.check.screen import show
 from augury.tools.live.checks import Judged
 from augury.tools.live.expectation import band as read_band
 from augury.tools.live.expectation import known_method
 from augury.tools.live.past import read_past
 from augury.tools.live.probes import built_in
 from augury.tools.live.remarks import remarks
-from augury.tools.live.session import Asked as AskedOfServer
-from augury.tools.live.session import Session
-from augury.tools.shared.given_prompts import Asked, gather
+from augury.tools.live.session import GivenOfServer, Session
+from augury.tools.shared.given_prompts import GivenPrompt, gather
 from augury.tools.shared.http import Server
 from augury.tools.shared.terminal import errors_as, output_console, print_json, waiting
 
@@ -26,23 +25,34 @@ from augury.tools.shared.terminal import errors_as, output_console, print_json, 
 def check(
     url: Annotated[str, typer.Argument(metavar="URL", help="The server, or its /metrics.")],
     interval: Annotated[float, typer.Option(min=0.1, help="Seconds between the two readings.")] = 5.0,
-    method: Annotated[str | None, typer.Option(help="The method it runs; vLLM does not tell.")] = None,
-    k: Annotated[int | None, typer.Option("--k", min=1, help="num_speculative_tokens, if it does not show.")] = None,
+    method: Annotated[str | None, typer.Option(help="The method it runs; vLLM's metrics do not name it.")] = None,
+    k: Annotated[
+        int | None, typer.Option("--k", min=1, help="num_speculative_tokens, if the metrics do not show it.")
+    ] = None,
     band: Annotated[str | None, typer.Option(metavar="LO,HI", help="The acceptance rate you expect.")] = None,
     config: Annotated[
         str | None,
-        typer.Option("--config", "--speculative-config", "-sc", metavar="FILE|COMMAND", help="Says the method and K."),
+        typer.Option(
+            "--config", "--speculative-config", "-sc", metavar="FILE|COMMAND", help="Where to read the method and K."
+        ),
     ] = None,
     baseline: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="What `check --json` wrote on an earlier day.")
+        Path | None, typer.Option(metavar="FILE", help="Output of an earlier `check --json` to compare with.")
     ] = None,
     model: Annotated[str | None, typer.Option(help="Only this one, where several are served.")] = None,
-    probe: Annotated[bool, typer.Option("--probe", help="Send a few small greedy requests meanwhile.")] = False,
+    probe: Annotated[
+        bool, typer.Option("--probe", help="Send a few small greedy requests between the readings.")
+    ] = False,
     prompts: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Probe with these, a line each or JSONL; yours tell most.")
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Probe with these prompts, one a line or JSONL; your own are the most telling."
+        ),
     ] = None,
     strict: Annotated[bool, typer.Option("--strict", help="Warnings count as failures.")] = False,
-    api_key: Annotated[str | None, typer.Option(envvar="AUGURY_API_KEY", help="Where one is needed.")] = None,
+    api_key: Annotated[
+        str | None, typer.Option(envvar="AUGURY_API_KEY", help="The server's API key, if it needs one.")
+    ] = None,
     timeout: Annotated[float, typer.Option(min=0.1, help="Seconds to wait for an answer.")] = 5.0,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
 ) -> None:
@@ -50,7 +60,7 @@ def check(
     with errors_as(as_json):
         past = read_past(baseline) if baseline else {}
         probes = _probes(probe, prompts)
-        asked = AskedOfServer(
+        asked = GivenOfServer(
             known_method(method) if method else None, k, read_band(band) if band else None, model, told(config), past
         )
         session = Session(Server(url, api_key, timeout), asked)
@@ -72,14 +82,14 @@ def told(config: str | None) -> Mapping[str, Any]:
     return configured(config, None).facts
 
 
-def _probes(wanted: bool, file: Path | None) -> list[Asked]:
+def _probes(wanted: bool, file: Path | None) -> list[GivenPrompt]:
     """What to send: the operator's own prompts, the built-in ones, or nothing."""
     if file is not None:
         return gather(None, file)
     return built_in() if wanted else []
 
 
-def _judged(session: Session, interval: float, probes: list[Asked], quiet: bool) -> list[Judged]:
+def _judged(session: Session, interval: float, probes: list[GivenPrompt], quiet: bool) -> list[Judged]:
     doing = f"sending {len(probes)} probes" if probes else f"reading twice, {interval:g} s apart"
     with waiting(f"{session.server.base}: {doing}", quiet):
         trail = session.over(interval, 1, (lambda: session.probe(probes)) if probes else None)

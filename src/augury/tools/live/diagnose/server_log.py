@@ -11,11 +11,11 @@ from typing import Any
 from augury.config.errors import ConfigError
 from augury.methods.registry import ALIASES, METHODS
 from augury.plugins.vllm.names import CLASSES
+from augury.tools.live.diagnose.log_args import read_args
+from augury.tools.live.diagnose.log_drafts import EVERY, GENERATED, LOAD, USUAL_K, read_drafts
+from augury.tools.live.diagnose.log_errors import LogErrors
 from augury.tools.live.drafting import Drafting, wilson
 from augury.tools.live.facts import KV_CLIMBS, rise
-from augury.tools.live.log_args import read_args
-from augury.tools.live.log_drafts import EVERY, GENERATED, LOAD, USUAL_K, read_drafts
-from augury.tools.live.log_errors import LogErrors
 from augury.tools.live.reading import Reading
 from augury.tools.live.release import release_numbers
 from augury.tools.live.stretch import CHANGE
@@ -148,7 +148,7 @@ class ServerLog:
 
 
 def read_log(path: Path) -> ServerLog:
-    """The last run that a log tells of."""
+    """The last run recorded in a log."""
     log = ServerLog()
     try:
         for line in _lines(path):

@@ -10,9 +10,9 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from augury.tools.live.check_screen import drafter
+from augury.tools.live.check.screen import drafter
 from augury.tools.live.marks import STYLES, WORDS, by_position, fitted, safe, spark
-from augury.tools.live.track import Seen, State, Track
+from augury.tools.live.watch.track import ModelTrack, State, Track
 from augury.tools.live.window import Window
 from augury.tools.shared.pulse import time_text
 
@@ -25,7 +25,7 @@ BORDERS = {"pass": "green", "warn": "yellow", "fail": "red"}
 
 def frame(tracks: Sequence[Track], interval: float, width: int, height: int | None) -> RenderableType:
     """Everything, for a terminal of this size; without a height, as many lines as it takes."""
-    shown: list[tuple[Track, Seen | None]] = []
+    shown: list[tuple[Track, ModelTrack | None]] = []
     for track in tracks:
         shown += [(track, seen) for seen in track.state.models] or [(track, None)]
     columns = max(1, min(len(shown), width // NARROWEST))
@@ -35,7 +35,7 @@ def frame(tracks: Sequence[Track], interval: float, width: int, height: int | No
     return Group(_cut(head, width), _panels(shown, columns, width) if fits else _rows(shown, width, height))
 
 
-def _panels(shown: list[tuple[Track, Seen | None]], columns: int, width: int) -> Table:
+def _panels(shown: list[tuple[Track, ModelTrack | None]], columns: int, width: int) -> Table:
     grid = Table.grid(expand=True)
     for _ in range(columns):
         grid.add_column(ratio=1)
@@ -45,7 +45,7 @@ def _panels(shown: list[tuple[Track, Seen | None]], columns: int, width: int) ->
     return grid
 
 
-def _panel(track: Track, seen: Seen | None, room: int) -> Panel:
+def _panel(track: Track, seen: ModelTrack | None, room: int) -> Panel:
     state = track.state
     verdict = "fail" if state.error else seen.judged.verdict if seen else "note"
     title = Text.assemble((_mark(state, seen), STYLES[verdict]), " ", (track.session.server.base, "bold"))
@@ -64,7 +64,7 @@ def _cut(text: Text, room: int) -> Text:
     return text
 
 
-def _mark(state: State, seen: Seen | None) -> str:
+def _mark(state: State, seen: ModelTrack | None) -> str:
     if state.error:
         return "down"
     if seen is None:
@@ -90,7 +90,7 @@ def _time(seconds: int) -> str:
     return f"{seconds} s" if seconds < 120 else f"{seconds // 60} min" if seconds < 7200 else f"{seconds // 3600} h"
 
 
-def _figures(track: Track, seen: Seen, room: int) -> list[Text]:
+def _figures(track: Track, seen: ModelTrack, room: int) -> list[Text]:
     half = room // 2
     window, drafting = seen.judged.window, seen.judged.window.drafting
     rate = _curve("acceptance", seen, lambda w: w.in_interval.rate, drafting.rate, "{:.3f}", half, 1.0)
@@ -104,13 +104,13 @@ def _figures(track: Track, seen: Seen, room: int) -> list[Text]:
     return [rate.append_text(length), speed.append_text(queue), positions, _load(window), _news(track, seen)]
 
 
-def _speed(seen: Seen) -> float | None:
+def _speed(seen: ModelTrack) -> float | None:
     return seen.steps[-1].per_second("generation_tokens") if seen.steps else None
 
 
 def _curve(
     name: str,
-    seen: Seen,
+    seen: ModelTrack,
     value: Callable[[Window], float | None],
     now: float | None,
     form: str,
@@ -138,8 +138,8 @@ def _load(window: Window) -> Text:
     return Text("  ".join(said))
 
 
-def _news(track: Track, seen: Seen) -> Text:
-    """What is worst, or who it is."""
+def _news(track: Track, seen: ModelTrack) -> Text:
+    """The worst check, or the server's identity."""
     worst, state = seen.judged.worst, track.state
     if worst is not None:
         return Text.assemble((f"{worst.name}: {worst.figure}", STYLES[worst.state]), f" against {worst.against}")
@@ -152,7 +152,7 @@ def _news(track: Track, seen: Seen) -> Text:
     return Text(" · ".join(filter(None, [str(track.session.who), drafter(seen.judged)])), "dim")
 
 
-def _rows(shown: list[tuple[Track, Seen | None]], width: int, height: int | None) -> Text:
+def _rows(shown: list[tuple[Track, ModelTrack | None]], width: int, height: int | None) -> Text:
     """A line each, and one more for what is wrong where there is room; those that do not fit are counted."""
     name = max(len(_base(track)) for track, _ in shown)
     name = min(name, width // 3)
@@ -179,12 +179,12 @@ def _base(track: Track) -> str:
     return track.session.server.base.removeprefix("http://")
 
 
-def _rank(track: Track, seen: Seen | None) -> int:
+def _rank(track: Track, seen: ModelTrack | None) -> int:
     verdict = "fail" if track.state.error else seen.judged.verdict if seen else "note"
     return 0 if track.state.error else 1 + ("fail", "warn", "unknown", "pass", "note").index(verdict)
 
 
-def _row(track: Track, seen: Seen | None, wide: bool, room: int) -> Text:
+def _row(track: Track, seen: ModelTrack | None, wide: bool, room: int) -> Text:
     state = track.state
     name = f"{_cut(Text(_base(track)), room).plain:<{room}} "
     if state.error or seen is None:

@@ -20,7 +20,7 @@ KEPT = 240  # readings
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class ModelTrack:
     """One model as a screen shows it."""
 
     judged: Judged  # over the last minute
@@ -31,7 +31,7 @@ class Seen:
 class State:
     """What is known of a server at a moment."""
 
-    models: list[Seen] = field(default_factory=list)
+    models: list[ModelTrack] = field(default_factory=list)
     error: Unreadable | None = None
     since: float | None = None  # time.time() when it went down, or came back
     started_anew: float | None = None  # time.time() when its counters fell
@@ -76,13 +76,13 @@ class Track:
     def _anew(before: dict[str, Reading], after: dict[str, Reading]) -> bool:
         return any(window(before[model], after[model]).restarted for model in before.keys() & after.keys())
 
-    def _seen(self, model: str) -> Seen:
+    def _seen(self, model: str) -> ModelTrack:
         trail = [readings[model] for readings in self._trail if model in readings]
         last, asked = trail[-1], self.session.asked
         first = next(reading for reading in trail if last.at - reading.at <= JUDGED_OVER)
         over = window(first if first is not last else None, last)
         judged = judge(over, expect(over, asked.method, asked.k, asked.rate, asked.config))
-        return Seen(judged, [window(a, b) for a, b in pairwise(trail)])
+        return ModelTrack(judged, [window(a, b) for a, b in pairwise(trail)])
 
     def forever(self, interval: float, ended: threading.Event) -> None:
         """Read every so many seconds until told to end."""

@@ -13,7 +13,7 @@ from augury.tools.live.remarks import remarks
 from augury.tools.live.session import Session
 
 INDENT = 26  # columns before a check's figure
-WIDE = 100  # columns from which figures and what they are held against stand in columns of their own
+WIDE = 100  # columns from which figures and what they are compared with stand in columns of their own
 FIGURE = 31  # columns of a figure there
 HEADS = {"pass": "healthy", "warn": "works, with something to look at", "fail": "not healthy"}
 

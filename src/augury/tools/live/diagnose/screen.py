@@ -9,10 +9,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from augury.tools.live.check_screen import drafter, joined, spread
+from augury.tools.live.check.screen import drafter, joined, spread
 from augury.tools.live.checks import Judged
-from augury.tools.live.diagnosis import Diagnosis, Suspect
-from augury.tools.live.evidence import Sources
+from augury.tools.live.diagnose.diagnosis import Diagnosis, Suspect
+from augury.tools.live.diagnose.evidence import Sources
 from augury.tools.live.marks import safe
 from augury.tools.shared.severity import STYLES
 

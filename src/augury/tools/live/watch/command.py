@@ -16,12 +16,12 @@ from typing import Annotated, Any
 
 import typer
 
-from augury.tools.live.check_command import model_record, told
+from augury.tools.live.check.command import model_record, told
 from augury.tools.live.expectation import band as read_band
 from augury.tools.live.expectation import known_method
-from augury.tools.live.session import Asked, Session
-from augury.tools.live.track import State, Track
-from augury.tools.live.watch_screen import frame, line
+from augury.tools.live.session import GivenOfServer, Session
+from augury.tools.live.watch.screen import frame, line
+from augury.tools.live.watch.track import State, Track
 from augury.tools.shared.http import Server
 from augury.tools.shared.terminal import output_console, sayable
 
@@ -32,20 +32,24 @@ DOWN = 2
 def watch(
     urls: Annotated[list[str], typer.Argument(metavar="URL...", help="Servers, or their /metrics.")],
     interval: Annotated[float, typer.Option(min=0.1, help="Seconds between readings.")] = 2.0,
-    once: Annotated[bool, typer.Option("--once", help="One frame after one interval, then leave.")] = False,
-    method: Annotated[str | None, typer.Option(help="The method they run; vLLM does not tell.")] = None,
+    once: Annotated[bool, typer.Option("--once", help="Print one frame after one interval, then exit.")] = False,
+    method: Annotated[str | None, typer.Option(help="The method they run; vLLM's metrics do not name it.")] = None,
     band: Annotated[str | None, typer.Option(metavar="LO,HI", help="The acceptance rate you expect.")] = None,
     config: Annotated[
         str | None,
-        typer.Option("--config", "--speculative-config", "-sc", metavar="FILE|COMMAND", help="How they were started."),
+        typer.Option(
+            "--config", "--speculative-config", "-sc", metavar="FILE|COMMAND", help="How the servers were started."
+        ),
     ] = None,
-    api_key: Annotated[str | None, typer.Option(envvar="AUGURY_API_KEY", help="Where one is needed.")] = None,
+    api_key: Annotated[
+        str | None, typer.Option(envvar="AUGURY_API_KEY", help="The server's API key, if it needs one.")
+    ] = None,
     timeout: Annotated[float, typer.Option(min=0.1, help="Seconds to wait for an answer.")] = 5.0,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON line for each reading and server.")] = False,
 ) -> None:
     """Watch live servers; q leaves. With --once, exit code: 0 healthy, 1 a check failed, 2 one could not be read."""
     rate = read_band(band) if band else None
-    asked = Asked(known_method(method) if method else None, rate=rate, config=told(config))
+    asked = GivenOfServer(known_method(method) if method else None, rate=rate, config=told(config))
     tracks = [Track(Session(Server(url, api_key, timeout), asked)) for url in urls]
     if once:
         raise typer.Exit(_once(tracks, interval, as_json))

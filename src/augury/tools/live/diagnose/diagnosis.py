@@ -105,7 +105,7 @@ class Suspect:
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """Everything there is to say."""
+    """Symptoms, likely causes and what is unknown."""
 
     symptoms: list[Symptom]
     suspects: list[Suspect]  # best first
@@ -132,7 +132,7 @@ def diagnose(
             suspects += _suspects(entry, world, words)
             missing |= {name for cause in entry.causes for name in _unknown_of(cause, world)}
         elif answer is None:
-            missing |= set(_asked(entry.condition)) - facts.keys() - {"class_spread"}  # nobody exports that one
+            missing |= set(_asked(entry.condition)) - facts.keys() - {"class_spread"}  # no server exports that one
     held = {symptom.entry.id for symptom in symptoms}
     symptoms = [symptom for symptom in symptoms if not SAID_BY.get(symptom.entry.id, set()) & held]
     symptoms.sort(key=lambda symptom: RANK[symptom.entry.severity])

@@ -10,19 +10,19 @@ import typer
 from augury.config.errors import ConfigError
 from augury.config.versions import Version
 from augury.tools.doctor.examine import check_release
-from augury.tools.live.baseline import of_file, of_window
-from augury.tools.live.check_command import model_record
+from augury.tools.live.check.command import model_record
 from augury.tools.live.checks import Judged
 from augury.tools.live.configured import Configured, configured
-from augury.tools.live.diagnose_screen import Found, Heading, show
-from augury.tools.live.diagnosis import diagnose as ask
-from augury.tools.live.evidence import Sources, doubts, gathered
-from augury.tools.live.log_args import command_of
+from augury.tools.live.diagnose.baseline import of_file, of_window
+from augury.tools.live.diagnose.diagnosis import diagnose as ask
+from augury.tools.live.diagnose.evidence import Sources, doubts, gathered
+from augury.tools.live.diagnose.log_args import command_of
+from augury.tools.live.diagnose.screen import Found, Heading, show
+from augury.tools.live.diagnose.server_log import read_log
 from augury.tools.live.reading import Reading
 from augury.tools.live.release import release_in, release_numbers
 from augury.tools.live.remarks import remarks
-from augury.tools.live.server_log import read_log
-from augury.tools.live.session import Asked, Session
+from augury.tools.live.session import GivenOfServer, Session
 from augury.tools.live.window import window
 from augury.tools.shared.http import Server, Unreadable
 from augury.tools.shared.terminal import errors_as, output_console, print_json, waiting
@@ -39,25 +39,32 @@ def diagnose(
     ] = None,
     config: Annotated[
         str | None,
-        typer.Option("--config", "--speculative-config", "-sc", metavar="FILE|COMMAND", help="How it was started."),
+        typer.Option(
+            "--config", "--speculative-config", "-sc", metavar="FILE|COMMAND", help="How the server was started."
+        ),
     ] = None,
     baseline_url: Annotated[str | None, typer.Option(metavar="URL", help="The same model without speculation.")] = None,
     baseline_json: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Its figures: of `check --json`, or `vllm bench serve`.")
+        Path | None,
+        typer.Option(metavar="FILE", help="Its figures: the output of `check --json` or `vllm bench serve`."),
     ] = None,
     interval: Annotated[float, typer.Option(min=0.1, help="Seconds to watch it.")] = 10.0,
-    vllm_version: Annotated[str | None, typer.Option(metavar="VERSION", help="If the server does not tell.")] = None,
+    vllm_version: Annotated[
+        str | None, typer.Option(metavar="VERSION", help="Its vLLM release, if the server does not report it.")
+    ] = None,
     model: Annotated[str | None, typer.Option(help="Only this one, where several are served.")] = None,
-    api_key: Annotated[str | None, typer.Option(envvar="AUGURY_API_KEY", help="Where one is needed.")] = None,
+    api_key: Annotated[
+        str | None, typer.Option(envvar="AUGURY_API_KEY", help="The server's API key, if it needs one.")
+    ] = None,
     timeout: Annotated[float, typer.Option(min=0.1, help="Seconds to wait for an answer.")] = 5.0,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Also what is unlikely, and why.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
 ) -> None:
-    """Find out why. Exit code: 0 nothing wrong found, 1 something found, 2 the server could not be read."""
+    """Find out why speculation is slow or off. Exit code: 0 nothing found, 1 something found, 2 server not readable."""
     with errors_as(as_json):
         if url is None and log is None:
             raise ConfigError("give the server's URL, or --log FILE for one that is down.")
-        session = Session(Server(url or NOWHERE, api_key, timeout), Asked(model=model))
+        session = Session(Server(url or NOWHERE, api_key, timeout), GivenOfServer(model=model))
         sources = _given(log, baseline_url, baseline_json, vllm_version)
         if config is not None:
             configured(config, vllm_version)  # what is wrong with it is said before anything is waited for
@@ -133,7 +140,7 @@ def _watched(
 
 def _diagnosed(session: Session, trail: list[dict[str, Reading]], sources: Sources) -> list[Found]:
     told = {**(sources.log.facts() if sources.log else {}), **(sources.config.facts if sources.config else {})}
-    session.asked = Asked(model=session.asked.model, config=told)
+    session.asked = GivenOfServer(model=session.asked.model, config=told)
     words = {
         "URL": session.server.base if session.server.base != NOWHERE else "URL",
         "COMMAND": sources.config.command if sources.config else "COMMAND",

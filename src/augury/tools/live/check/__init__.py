@@ -1,0 +1,1 @@
+"""`augury check`: whether a live server speculates, and how well."""

@@ -1,0 +1,1 @@
+"""`augury diagnose`: why speculation on a live server is off or poor."""

@@ -1,0 +1,1 @@
+"""`augury watch`: live servers side by side."""
