@@ -39,7 +39,7 @@ def drafting(toy_model: Path, drafter: Path, engine: dict[str, Any] | None = Non
 TREE = {"tree": {"max_nodes": 12, "top_k": 3}}
 LITERAL = {"speculative_token_tree": "[(0,), (1,), (0, 0), (0, 1), (1, 0), (0, 0, 0)]", "num_speculative_tokens": 6}
 SAMPLED = {"draft_sample_method": "probabilistic"}
-CHUNKS, CROWDED = {"long_prefill_token_threshold": 5}, {"num_gpu_blocks_override": 19, "max_num_seqs": 8}
+CHUNKS, CROWDED = {"long_prefill_token_threshold": 5}, {"num_gpu_blocks_override": 16, "max_num_seqs": 8}
 
 
 @pytest.mark.parametrize(
