@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 import torch
 from hybrid_cases import HYBRIDS, save_hybrid
-from hybrid_runs import NGRAM, SUFFIX, SUFFIX_TREE, VOCAB, WIDE, engine, know
+from hybrid_runs import NGRAM, SUFFIX, SUFFIX_TREE, VOCAB, WIDE, confirmed, engine, know
 
 from augury import LLM, SamplingParams
 
