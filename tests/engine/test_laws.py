@@ -19,7 +19,9 @@ from augury import LLM, SamplingParams
 from augury.train.gates import KINDS, Gates
 
 DEVICE = os.environ.get("AUGURY_TEST_DEVICE", "cpu")
-PROMPT, TRIALS, TOP_K, LENGTH = "the cat", 2000, 3, 4
+# A thousand answers show a law that is 0.12 away in total variation as often as not; chi-square puts
+# `typical` 114 standard deviations off. Smaller faults are for the proofs by enumeration, tests/verify.
+PROMPT, TRIALS, TOP_K, LENGTH = "the cat", 1000, 3, 4
 METHODS = {"p-eagle": ("eagle3", {"parallel_drafting": True}), "dflash2": ("dflash", {})}
 SAMPLED = {"draft_sample_method": "probabilistic"}
 RULES: dict[str, dict[str, str]] = {
