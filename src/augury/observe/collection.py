@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 _under_way = False  # a set_aside that has frozen
-_others = False  # somebody else has frozen, once found: Python counts what is frozen by walking all of it, 50 ms and more
+_others = False  # somebody else has frozen: kept, because Python counts by walking all that is frozen, 50 ms and more
 
 
 @contextmanager
