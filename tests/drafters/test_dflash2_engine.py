@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from generating import DEVICE, PROMPTS, encoded, ids, plainly
+from generating import DEVICE, PROMPTS, encoded, held_to_plain, ids, plainly
 from safetensors.torch import load_file, save_file
 
 from augury import LLM, SamplingParams
@@ -39,7 +39,7 @@ def drafting(toy_model: Path, drafter: Path, engine: dict[str, Any] | None = Non
 TREE = {"tree": {"max_nodes": 12, "top_k": 3}}
 LITERAL = {"speculative_token_tree": "[(0,), (1,), (0, 0), (0, 1), (1, 0), (0, 0, 0)]", "num_speculative_tokens": 6}
 SAMPLED = {"draft_sample_method": "probabilistic"}
-CHUNKS, CROWDED = {"long_prefill_token_threshold": 5}, {"num_gpu_blocks_override": 19, "max_num_seqs": 8}
+CHUNKS, CROWDED = {"long_prefill_token_threshold": 5}, {"num_gpu_blocks_override": 18, "max_num_seqs": 8}
 
 
 @pytest.mark.parametrize(
@@ -60,11 +60,7 @@ CHUNKS, CROWDED = {"long_prefill_token_threshold": 5}, {"num_gpu_blocks_override
 )
 def test_text_is_that_of_plain_decoding(toy_model: Path, trained: Path, plain: LLM, engine: dict, spec: dict) -> None:
     llm = drafting(toy_model, trained, engine, **spec)
-    for temperature in (0.0, 0.7):
-        params = [SamplingParams(temperature=temperature, seed=i, max_tokens=24, ignore_eos=True) for i in range(8)]
-        want = plainly(plain, PROMPTS, params)
-        assert ids(llm, PROMPTS, params) == want  # cold
-        assert ids(llm, PROMPTS, params) == want  # warm
+    held_to_plain(llm, plain, PROMPTS, length=32)
     assert llm.engine.stats.spec.num_accepted_tokens > 0
     if "num_gpu_blocks_override" in engine:
         assert llm.engine.stats.preemptions > 0

@@ -10,7 +10,7 @@ import pytest
 import torch
 from formulas_dflash import IDS, MASK, Blocks, DFlashFormula, Shape, published_config, shaken
 from gate import Studied, export, overfit
-from generating import DEVICE, PROMPTS, encoded, ids, plainly
+from generating import DEVICE, PROMPTS, encoded, held_to_plain, ids, plainly
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from stepping import whole_step
@@ -108,11 +108,7 @@ CHUNKS, CROWDED = {"long_prefill_token_threshold": 5}, {"num_gpu_blocks_override
 )
 def test_text_is_that_of_plain_decoding(toy_model: Path, trained: Path, plain: LLM, engine: dict, spec: dict) -> None:
     llm = drafted(toy_model, trained, engine, **spec)
-    for temperature in (0.0, 0.7):
-        params = [SamplingParams(temperature=temperature, seed=i, max_tokens=24, ignore_eos=True) for i in range(8)]
-        want = plainly(plain, PROMPTS, params)
-        assert ids(llm, PROMPTS, params) == want  # cold
-        assert ids(llm, PROMPTS, params) == want  # warm
+    held_to_plain(llm, plain, PROMPTS, length=24)
     assert llm.engine.stats.spec.num_accepted_tokens > 0
     if "num_gpu_blocks_override" in engine:
         assert llm.engine.stats.preemptions > 0

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from generating import ids, plainly
+from generating import DEVICE, PROMPTS, held_to_plain, ids, plainly
 from shallow import shallow_copy
 from stepping import whole_step
 
 from augury import LLM, SamplingParams
-
-DEVICE = os.environ.get("AUGURY_TEST_DEVICE", "cpu")
-PROMPTS = ["abcabcabc", "hello hello", "z", "the cat sat on the mat and the cat sat", "12121", "qqqq", "x y x y", "end"]
 
 
 @pytest.fixture(scope="module")
@@ -49,11 +45,7 @@ def drafted(toy_model: Path, drafter: Path, settings: dict[str, Any] | None = No
 )
 def test_text_is_that_of_plain_decoding(toy_model: Path, weak: Path, plain: LLM, settings: dict, sampled: str) -> None:
     llm = drafted(toy_model, weak, settings, draft_sample_method=sampled)
-    for temperature in (0.0, 0.7):
-        params = [SamplingParams(temperature=temperature, seed=i, max_tokens=40, ignore_eos=True) for i in range(8)]
-        want = plainly(plain, PROMPTS, params)
-        assert ids(llm, PROMPTS, params) == want  # cold
-        assert ids(llm, PROMPTS, params) == want  # what was left in the prefix cache serves both models
+    held_to_plain(llm, plain, PROMPTS, length=40)
     assert llm.engine.stats.spec.num_accepted_tokens > 0
     if "num_gpu_blocks_override" in settings:
         assert llm.engine.stats.preemptions > 0

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from covering import covering
 from eagle_cases import (
     DRAFT,
     EAGLE3,
@@ -186,26 +187,30 @@ def drafted(toy_model: Path, method: str, head: Path, settings: dict[str, Any] |
     return LLM(str(toy_model), device=DEVICE, **{"max_model_len": 256, **(settings or {})}, speculative_config=wanted)
 
 
-@pytest.mark.parametrize("method", ["eagle", "eagle3"])
+SETTINGS: list[dict[str, Any]] = [
+    {},
+    {"max_num_seqs": 1},
+    {"max_num_seqs": 4, "long_prefill_token_threshold": 5},
+    {"block_size": 4},
+    {"num_gpu_blocks_override": 18, "max_num_seqs": 8},
+]
+
+
+# How drafts are chosen knows nothing of batches and blocks: each two meet, with a head of either kind.
 @pytest.mark.parametrize(
-    "settings",
-    [
-        {},
-        {"max_num_seqs": 1},
-        {"max_num_seqs": 4, "long_prefill_token_threshold": 5},
-        {"block_size": 4},
-        {"num_gpu_blocks_override": 18, "max_num_seqs": 8},
-    ],
-    ids=lambda s: ",".join(f"{k}={v}" for k, v in s.items()) or "as it comes",
+    ("settings", "method", "sampled"),
+    covering(SETTINGS, ["eagle", "eagle3"], ["greedy", "probabilistic"]),
+    ids=lambda s: s if isinstance(s, str) else ",".join(f"{k}={v}" for k, v in s.items()) or "as it comes",
 )
-def test_text_is_that_of_plain_decoding(toy_model: Path, heads: dict, plain: LLM, method: str, settings: dict) -> None:
+def test_text_is_that_of_plain_decoding(
+    toy_model: Path, heads: dict, plain: LLM, settings: dict, method: str, sampled: str
+) -> None:
     prompts = PROMPTS[: 3 if settings.get("max_num_seqs") == 1 else 8]
-    for sampled in ("greedy", "probabilistic"):
-        llm = drafted(toy_model, method, heads[method], settings, draft_sample_method=sampled)
-        held_to_plain(llm, plain, prompts)
-        assert llm.engine.stats.spec.num_accepted_tokens > 0
-        if "num_gpu_blocks_override" in settings:
-            assert llm.engine.stats.preemptions > 0
+    llm = drafted(toy_model, method, heads[method], settings, draft_sample_method=sampled)
+    held_to_plain(llm, plain, prompts)
+    assert llm.engine.stats.spec.num_accepted_tokens > 0
+    if "num_gpu_blocks_override" in settings:
+        assert llm.engine.stats.preemptions > 0
 
 
 @pytest.mark.parametrize("method", ["eagle", "eagle3"])

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+from covering import covering
 from eagle_cases import run_whole
 from hybrid_cases import WithMtp, save_as_speculator, save_with_mtp
-from hybrid_runs import Tokens, ask, engine, generated, random_prompts
+from hybrid_runs import Tokens, ask, confirmed, engine, generated, random_prompts
 from mtp_cases import foreign_block
 from torch import Tensor
 
@@ -22,9 +24,10 @@ from augury.model.load import load_target
 pytestmark = pytest.mark.usefixtures("one_thread_throughout")
 PROMPTS = random_prompts((5, 23, 40, 9))
 NEW = 12
+FAMILIES = ["qwen3-next", "qwen3.5", "qwen3.5-moe"]
 
 
-@pytest.fixture(scope="module", params=["qwen3-next", "qwen3.5", "qwen3.5-moe"])
+@pytest.fixture(scope="module", params=FAMILIES)
 def saved(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, WithMtp]:
     directory = tmp_path_factory.mktemp("mtp")
     return directory, save_with_mtp(request.param, directory, 2)
@@ -61,19 +64,21 @@ def test_the_head_is_its_formula(saved: tuple[Path, WithMtp]) -> None:
 def plain(saved: tuple[Path, WithMtp]) -> tuple[LLM, Tokens, Tokens]:
     directory, made = saved
     llm = engine(directory)
-    return llm, generated(made.target, PROMPTS, NEW), ask(llm, PROMPTS, 0.8, NEW)
+    return llm, confirmed(made.target, PROMPTS, ask(llm, PROMPTS, 0.0, NEW)), ask(llm, PROMPTS, 0.8, NEW)
 
 
+SHAPES: list[dict[str, Any]] = [
+    {"num_speculative_tokens": 2},  # a guess a layer
+    {"num_speculative_tokens": 4},
+    {"num_speculative_tokens": 2, "tree": {"max_nodes": 6, "top_k": 2}},
+]
+SETTINGS: list[dict[str, int]] = [{}, {"long_prefill_token_threshold": 7, "num_gpu_blocks_override": 14}]
+
+
+# What a family's layers are made of, how many guesses they make and how requests are cut meet by twos.
 @pytest.mark.parametrize(
-    "shape",
-    [
-        {"num_speculative_tokens": 2},  # a guess a layer
-        {"num_speculative_tokens": 4},
-        {"num_speculative_tokens": 2, "tree": {"max_nodes": 6, "top_k": 2}},
-    ],
-    ids=str,
+    ("saved", "shape", "settings"), covering(FAMILIES, SHAPES, SETTINGS), ids=str, indirect=["saved"]
 )
-@pytest.mark.parametrize("settings", [{}, {"long_prefill_token_threshold": 7, "num_gpu_blocks_override": 14}], ids=str)
 def test_text_with_its_drafts(
     saved: tuple[Path, WithMtp], plain: tuple[LLM, Tokens, Tokens], shape: dict[str, int], settings: dict[str, int]
 ) -> None:
@@ -112,7 +117,7 @@ def test_the_speculators_format(one: tuple[Path, WithMtp], tmp_path: Path) -> No
 
 def test_one_layer(one: tuple[Path, WithMtp]) -> None:
     directory, made = one
-    greedy = generated(made.target, PROMPTS, NEW)
+    greedy = confirmed(made.target, PROMPTS, ask(engine(directory), PROMPTS, 0.0, NEW))
     for tokens in (1, 3):
         llm = engine(directory, speculative_config={"method": "mtp", "num_speculative_tokens": tokens})
         assert ask(llm, PROMPTS, 0.0, NEW) == greedy

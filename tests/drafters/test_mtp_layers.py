@@ -39,15 +39,23 @@ class Formula:
 
     def __init__(self, features: Callable[[list[int]], Tensor], embed: Any, head: Any, layers: list[Layer]) -> None:
         self.features, self.embed, self.head, self.layers = features, embed, head, layers
+        self._text, self._known = list[int](), dict[tuple[int, ...], Tensor]()
 
     @torch.no_grad()
     def scores(self, text: list[int], guessed: tuple[int, ...] = ()) -> Tensor:
         """Layer after layer over the whole text; the last row's scores."""
-        states, whole = self.features(text)[: len(text) - 1], torch.tensor([*text, *guessed])
-        for step in range(len(guessed) + 1):
-            tokens = whole[1 + step : len(text) + step]
-            states = self.layers[step % len(self.layers)](self.embed(tokens), states)
-        return self.head(states)[-1]
+        if text != self._text:
+            self._text, self._known = text, {}
+        return self.head(self._states(guessed)[-1:])[-1]
+
+    def _states(self, guessed: tuple[int, ...]) -> Tensor:
+        """What comes out of the layer that makes the next guess; kept, since longer guesses begin with it."""
+        if guessed not in self._known:
+            text, step = self._text, len(guessed)
+            below = self._states(guessed[:-1]) if guessed else self.features(text)[: len(text) - 1]
+            tokens = torch.tensor([*text, *guessed])[1 + step : len(text) + step]
+            self._known[guessed] = self.layers[step % len(self.layers)](self.embed(tokens), below)
+        return self._known[guessed]
 
     def best_tree(self, text: list[int], depth: int, top_k: int, most: int) -> dict[tuple[int, ...], float]:
         """The dynamic tree by its definition."""
@@ -151,8 +159,9 @@ def test_every_layout(
     llm, watch = watched_run(directory, {"num_speculative_tokens": 3}, PROMPTS[:4], 8)
     drafter: Any = llm.engine.drafter
     assert drafter.head.layout.name == name and len(drafter.head.layers) == 3
+    formula = formula_of(studied, modules)
     for text, tokens, _ in watch.drafts[::3]:
-        check_chain(formula_of(studied, modules), text, tokens)
+        check_chain(formula, text, tokens)
 
 
 def say_it_is_qwen(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -196,8 +205,9 @@ def test_chains_that_are_accepted(
     directory = with_layer(toy_model, tmp_path / "m", knowing)
     prompts = [{"prompt_token_ids": studied.texts[0][:4]}, *PROMPTS[:3]]
     llm, watch = watched_run(directory, spec, prompts, 24)
+    formula = formula_of(studied, knowing)
     for text, tokens, _ in watch.drafts:
-        check_chain(formula_of(studied, knowing), text, tokens)
+        check_chain(formula, text, tokens)
     assert llm.engine.stats.spec.num_accepted_tokens > 0
 
 

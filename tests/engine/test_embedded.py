@@ -16,8 +16,8 @@ from augury import LLM, SamplingParams
 
 DEVICE = os.environ.get("AUGURY_TEST_DEVICE", "cpu")
 FULL = "AUGURY_TEST_FULL" in os.environ
-NEW_TOKENS = 128 if FULL else 64  # four blocks of the cache after the prompt's
-SAMPLED_TOKENS = 128 if FULL else 32  # two blocks of the cache, found again and drawn with noise
+NEW_TOKENS = 128 if FULL else 48  # three blocks of the cache after the prompt's
+SAMPLED_TOKENS = 128 if FULL else 24  # more than a block of the cache, found again and drawn with noise
 GENERATED = 2  # prompts that transformers' generate answers; those which every variant below runs
 NGRAM = {"method": "ngram", "num_speculative_tokens": 5, "prompt_lookup_max": 4, "prompt_lookup_min": 2}
 QUESTIONS = [
@@ -52,11 +52,11 @@ COPYING = [
 
 @pytest.fixture(scope="module")
 def prompts(default_model: Path) -> list[dict]:
-    """12 chat prompts as token ids, 24 with AUGURY_TEST_FULL."""
+    """8 chat prompts as token ids, 24 with AUGURY_TEST_FULL."""
     from augury.model.tokenizer import Tokenizer
 
     tokenizer = Tokenizer(default_model)
-    chats = [[{"role": "user", "content": text}] for text in QUESTIONS[: None if FULL else 8] + COPYING]
+    chats = [[{"role": "user", "content": text}] for text in QUESTIONS[: None if FULL else 4] + COPYING]
     return [{"prompt_token_ids": tokenizer.chat(chat, add_generation_prompt=True)} for chat in chats]
 
 
@@ -132,15 +132,15 @@ def sampled_tokens(prompts: list[dict], plain: LLM) -> list[list[int]]:
 # differ, are the long ones. All prompts are decoded plainly by the fixtures and with drafts by one variant; by every
 # variant with AUGURY_TEST_FULL.
 SERVED = {
-    "plain, 8 at a time": ({"max_num_seqs": 8}, 9),
-    "ngram, 8 at a time": ({"max_num_seqs": 8, "speculative_config": NGRAM}, len(QUESTIONS + COPYING)),
+    "plain, 4 at a time": ({"max_num_seqs": 4}, 5),
+    "ngram, 6 at a time": ({"max_num_seqs": 6, "speculative_config": NGRAM}, len(QUESTIONS + COPYING)),
     "plain, one by one": ({"max_num_seqs": 1}, 2),
     "ngram, one by one": ({"max_num_seqs": 1, "speculative_config": NGRAM}, 2),
-    "ngram, 3 at a time": ({"max_num_seqs": 3, "speculative_config": NGRAM}, 5),
-    "chunks of 7": ({"long_prefill_token_threshold": 7, "speculative_config": NGRAM}, 5),
-    "chunks of 64": ({"long_prefill_token_threshold": 64, "speculative_config": NGRAM}, 4),
-    "chunks of 4096": ({"max_num_batched_tokens": 4096, "speculative_config": NGRAM}, 4),
-    "tiny cache": ({"num_gpu_blocks_override": 40, "max_num_seqs": 8, "speculative_config": NGRAM}, 9),
+    "ngram, 3 at a time": ({"max_num_seqs": 3, "speculative_config": NGRAM}, 4),
+    "chunks of 7": ({"long_prefill_token_threshold": 7, "speculative_config": NGRAM}, 3),
+    "chunks of 64": ({"long_prefill_token_threshold": 64, "speculative_config": NGRAM}, 3),
+    "chunks of 4096": ({"max_num_batched_tokens": 4096, "speculative_config": NGRAM}, 2),
+    "tiny cache": ({"num_gpu_blocks_override": 35, "max_num_seqs": 6, "speculative_config": NGRAM}, 7),
 }
 
 

@@ -16,8 +16,8 @@ from hybrid_runs import (
     Tokens,
     ask,
     ask_served,
+    confirmed,
     engine,
-    generated,
     know,
     random_prompts,
 )
@@ -42,7 +42,7 @@ class Family(NamedTuple):
 def made(name: str, directory: Path) -> Family:
     model = save_hybrid(name, directory)
     plain = engine(directory)
-    return Family(directory, plain, generated(model, PROMPTS), ask(plain, PROMPTS, 0.8))
+    return Family(directory, plain, confirmed(model, PROMPTS, ask(plain, PROMPTS)), ask(plain, PROMPTS, 0.8))
 
 
 @pytest.fixture(scope="module", params=HYBRIDS)

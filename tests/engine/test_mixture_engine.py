@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import hybrid_drafters
 import pytest
 from dense_cases import MIXTURES, save_random
-from hybrid_runs import NGRAM, SUFFIX_TREE, WIDE, Tokens, ask, ask_served, engine, generated, know, random_prompts
+from hybrid_runs import NGRAM, SUFFIX_TREE, WIDE, Tokens, ask, ask_served, confirmed, engine, know, random_prompts
 
 from augury import LLM
 from augury.model.dense import Dense
@@ -30,7 +30,7 @@ def family(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     directory = tmp_path_factory.mktemp("mixture")
     model = save_random(MIXTURES[request.param], directory)
     plain = engine(directory)
-    return Family(directory, plain, generated(model, PROMPTS), ask(plain, PROMPTS, 0.8))
+    return Family(directory, plain, confirmed(model, PROMPTS, ask(plain, PROMPTS)), ask(plain, PROMPTS, 0.8))
 
 
 def test_text_is_generates(family: Family) -> None:

@@ -1,7 +1,8 @@
-"""Compile Triton kernels for GPUs that are not there: `python compile_kernels.py 80 90 [few]` prints what they use.
+"""Compile Triton kernels for GPUs that are not there: `python compile_kernels.py 80 90 [few] [turns]`.
 
-The entry points run as they do on a GPU, on tensors that no kernel touches; a launch compiles instead. `few` leaves out
-the variants that take longest.
+Prints what they use. The entry points run as on a GPU, on tensors that no kernel touches; a launch compiles instead.
+`few` leaves out the variants that take longest; with `turns` each architecture has every kernel, and of its variants
+every other one.
 """
 
 from __future__ import annotations
@@ -63,8 +64,9 @@ def type_of(thing: Any) -> Any:
 class Compiled:
     """Stands for a kernel: what is launched is compiled, for every architecture."""
 
-    def __init__(self, kernel: Any, architectures: list[int], found: list[dict[str, Any]]) -> None:
-        self.kernel, self.architectures, self.found = kernel, architectures, found
+    def __init__(self, kernel: Any, architectures: list[int], found: list[dict[str, Any]], turns: bool = False) -> None:
+        self.kernel, self.architectures, self.found, self.turns = kernel, architectures, found, turns
+        self.variants: list[Any] = []
 
     def __getitem__(self, grid: tuple[int, ...]) -> Any:
         return self.compile
@@ -81,10 +83,19 @@ class Compiled:
                 constants[path] = None
             elif isinstance(leaf, Tensor) or (names[path[0]] not in unknown and leaf % 16 == 0):
                 divisible[path] = [["tt.divisibility", 16]]
-        for architecture in self.architectures:
+        for architecture in self._those_to_compile_for((signature, constants, divisible, options)):
             if "AHEAD" in named:
                 options["launch_pdl"] = constants[names.index("AHEAD"),] = architecture >= HOPPER
             self._compile_for(architecture, ASTSource(self.kernel, signature, constants, divisible), options)
+
+    def _those_to_compile_for(self, variant: Any) -> list[int]:
+        """All architectures; taking turns, all for the first variant and then one after the other."""
+        told = repr(variant)
+        if not self.turns or told in self.variants:
+            return [] if self.turns else self.architectures
+        self.variants.append(told)
+        turn = len(self.variants) - 1
+        return self.architectures if not turn else [self.architectures[turn % len(self.architectures)]]
 
     def _compile_for(self, architecture: int, source: ASTSource, options: dict[str, Any]) -> None:
         made = triton.compile(source, target=GPUTarget("cuda", architecture, 32), options=options)
@@ -97,21 +108,26 @@ class Compiled:
 
 
 def watch(
-    modules: Iterable[ModuleType], kernels: set[str], architectures: list[int], found: list[dict[str, Any]]
+    modules: Iterable[ModuleType],
+    kernels: set[str],
+    architectures: list[int],
+    found: list[dict[str, Any]],
+    turns: bool = False,
 ) -> None:
     """Compile these kernels from now on where they would be launched; `found` takes what each of them uses."""
     for module in modules:
         for name, thing in vars(module).copy().items():
             if isinstance(thing, triton.JITFunction) and name in kernels:
-                setattr(module, name, Compiled(thing, architectures, found))
+                setattr(module, name, Compiled(thing, architectures, found, turns))
 
 
 def main() -> None:
-    architectures, few = [int(word) for word in sys.argv[1:] if word.isdigit()], "few" in sys.argv[2:]
+    architectures = [int(word) for word in sys.argv[1:] if word.isdigit()]
+    few, turns = "few" in sys.argv[2:], "turns" in sys.argv[2:]
     found: list[dict[str, Any]] = []
     wanted = list(architectures)
     for cases in (compile_draw, compile_layers):
-        watch(cases.MODULES, cases.KERNELS, wanted, found)
+        watch(cases.MODULES, cases.KERNELS, wanted, found, turns)
         cases.launch(few)
     for eight_bits in (False, True):
         wanted[:] = [number for number in architectures if (number >= EIGHT_BITS) == eight_bits]

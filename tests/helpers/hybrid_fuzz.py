@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 import torch
 from hybrid_cases import HYBRIDS, save_hybrid
-from hybrid_runs import NGRAM, SUFFIX, SUFFIX_TREE, VOCAB, WIDE, engine, generated, know
+from hybrid_runs import NGRAM, SUFFIX, SUFFIX_TREE, VOCAB, WIDE, confirmed, engine, know
 
 from augury import LLM, SamplingParams
 
@@ -67,12 +67,12 @@ class Oracle:
         return cls(directory, model, engine(directory, max_num_seqs=1, enable_prefix_caching=False, **ROOM))
 
     def answer(self, asked: Asked) -> list[int]:
-        """Plain decoding's, which for greedy requests is held to transformers', without its cache."""
+        """Plain decoding's, which for greedy requests is held to transformers', in one pass."""
         if asked not in self.known:
             [output] = self.plain.generate({"prompt_token_ids": list(asked.prompt)}, asked.params, use_tqdm=False)
             self.known[asked] = list(output.outputs[0].token_ids)
             if asked.temperature == 0:
-                [theirs] = generated(self.model, [list(asked.prompt)], asked.new, cached=False)
+                [theirs] = confirmed(self.model, [list(asked.prompt)], [self.known[asked]], whole=0)
                 assert self.known[asked] == theirs, f"plain decoding is not generate's: {asked}"
         return self.known[asked]
 

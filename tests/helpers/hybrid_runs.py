@@ -45,6 +45,21 @@ def generated(model: Any, prompts: Tokens, new: int = NEW, cached: bool = True) 
     return found
 
 
+@torch.no_grad()
+def confirmed(model: Any, prompts: Tokens, said: Tokens, whole: int = 1) -> Tokens:
+    """generate's greedy answers: its own for the first `whole` prompts; of the others what is said, where that holds.
+
+    An answer whose every token is the likeliest in one pass over all that stands before it is the one that generate
+    finds, for a tenth of the time. Where it is not, generate has the word.
+    """
+    found = []
+    for i, (prompt, answer) in enumerate(zip(prompts, said, strict=True)):
+        logits = model(torch.tensor([prompt + answer[:-1]]), use_cache=False).logits[0, len(prompt) - 1 :]
+        holds = i >= whole and logits.argmax(1).tolist() == answer
+        found.append(answer if holds else generated(model, [prompt], len(answer))[0])
+    return found
+
+
 def engine(directory: Path, like: LLM | None = None, **settings: Any) -> LLM:
     """An engine with small blocks; `like` lends its weights."""
     usual = {"max_model_len": 104, "max_num_seqs": 8, "block_size": 8, "skip_tokenizer_init": True, "device": "cpu"}

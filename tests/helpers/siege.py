@@ -21,7 +21,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from queue import Empty
-from typing import Any
+from typing import Any, NamedTuple
 
 import httpx
 
@@ -35,9 +35,7 @@ from siege_machine import memory
 from siege_report import Siege, Watch, figures, show
 
 KEYS = ("siege-attacker", "siege-neighbour")
-CANARIES = 8
 DEATH = "the engine process ended"  # as the server's log says it
-CALM = 8.0  # seconds the canaries are watched before the siege
 FUZZERS = 8  # mutated requests at once
 STAGE = 1000  # mutated requests between two looks at the memory
 SUFFIX = {"method": "suffix", "num_speculative_tokens": 8}
@@ -76,8 +74,10 @@ def ask(server: Served, body: dict[str, Any], watch: Watch | None = None) -> str
     return text
 
 
-def sing(server: Served, number: int, alone: list[str | int], watch: Watch, over: threading.Event) -> None:
-    """One canary: ask, compare, again."""
+def sing(
+    server: Served, number: int, alone: list[str | int], watch: Watch, over: threading.Event, rest: float = 0.0
+) -> None:
+    """One canary: ask, compare, rest, again."""
     turn = 0
     while not over.is_set():
         turn = (turn + 1) % len(alone)
@@ -91,6 +91,7 @@ def sing(server: Served, number: int, alone: list[str | int], watch: Watch, over
             over.wait(0.5)
         elif said != alone[turn]:
             watch.wrong.append(f"canary {number}, turn {turn}: {said[:60]!r} instead of {alone[turn]!r:.60}")
+        over.wait(rest)
 
 
 # --- the attackers, in a process of their own -----------------------------------------------------------------------
@@ -177,23 +178,37 @@ def fuzz(target: Target, requests: int, deadline: float, seed: int, told: Any) -
 # --- the siege --------------------------------------------------------------------------------------------------------
 
 
+class Choir(NamedTuple):
+    """How many canaries there are, how long they are watched before the siege, and how long each rests after a song."""
+
+    size: int = 8
+    calm: float = 8.0  # seconds
+    rest: float = 0.0  # seconds
+
+
 def siege(
-    model: Path | str, requests: int, minutes: float, names: list[str], seed: int = 1, rounds: int = 1
+    model: Path | str,
+    requests: int,
+    minutes: float,
+    names: list[str],
+    seed: int = 1,
+    rounds: int = 1,
+    choir: Choir = Choir(),
 ) -> dict[str, Any]:
     """Run it all, one or several times against the same server; the figures."""
     flags = [word for key in KEYS for word in ("--api-key", key)]
     with served(model, *flags, spec=SUFFIX) as server:
-        alone = [[ask(server, canary_body(number, turn)) for turn in range(3)] for number in range(CANARIES)]
+        alone = [[ask(server, canary_body(number, turn)) for turn in range(3)] for number in range(choir.size)]
         seen, over = Siege(), threading.Event()
-        choir = [
-            threading.Thread(target=sing, args=(server, number, alone[number], seen.watch, over), daemon=True)
-            for number in range(CANARIES)
+        canaries = [
+            threading.Thread(target=sing, args=(server, i, alone[i], seen.watch, over, choir.rest), daemon=True)
+            for i in range(choir.size)
         ]
-        for canary in choir:
+        for canary in canaries:
             canary.start()
         seen.others.look()
         begun = time.monotonic()
-        time.sleep(CALM)
+        time.sleep(choir.calm)
         seen.others.look()
         seen.before, stormed = memory(server), time.monotonic()
         for turn in range(rounds):
@@ -202,7 +217,7 @@ def siege(
         seen.times = begun, stormed, time.monotonic()
         seen.others.look()
         over.set()
-        for canary in choir:
+        for canary in canaries:
             canary.join(600)
         return figures(seen, server.process.poll() is None, server.log.count(DEATH))
 

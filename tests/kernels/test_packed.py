@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from covering import covering
 from packed_matrices import packed_matrix, raw_matrix
 from rows import Segment, give_cache, make_rows, scattered_tables
 from safetensors.numpy import save_file
@@ -27,10 +28,14 @@ def test_unpacking_gives_the_dequantised_bits(kind: str) -> None:
     assert torch.equal(packed.unpacked(), twin)
 
 
-@pytest.mark.parametrize("kind", UNPACK)
-@pytest.mark.parametrize("rows", [1, 2, 3, 4, 7, 8, 16, 64, 65, 150])
-@pytest.mark.parametrize(("lines", "width"), [(4, 96), (30, 96), (257, 96), (30, 1184)])  # one chunk a line, or three
-def test_products_are_bit_equal_to_the_float_twins(kind: str, rows: int, lines: int, width: int) -> None:
+ROWS = [1, 2, 3, 4, 7, 8, 16, 64, 65, 150]
+SHAPES = [(4, 96), (30, 96), (257, 96), (30, 1184)]  # one chunk a line, or three
+
+
+# How a kind is unpacked, how rows go into tiles and how lines are shared out are three steps: each two of them meet.
+@pytest.mark.parametrize(("kind", "rows", "shape"), covering(list(UNPACK), ROWS, SHAPES))
+def test_products_are_bit_equal_to_the_float_twins(kind: str, rows: int, shape: tuple[int, int]) -> None:
+    lines, width = shape
     packed, twin = packed_matrix(kind, lines, width)
     x = torch.from_numpy(np.random.default_rng(rows).standard_normal((rows, packed.width)).astype(np.float32))
     bias = torch.arange(lines, dtype=torch.float32)

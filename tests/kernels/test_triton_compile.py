@@ -51,12 +51,13 @@ def all_asked(request: pytest.FixtureRequest) -> bool:
 
 @pytest.fixture(scope="module")
 def uses(request: pytest.FixtureRequest) -> list[dict[str, Any]]:
-    """What each variant of each kernel uses: all of them on the GPU we tune for, the few on the others.
+    """What each variant of each kernel uses: all of them on the GPU we tune for; the others share the few.
 
-    A variant that breaks the compiler breaks it on all three; what differs is how much a kernel puts aside. All on all
-    of them: `python tests/helpers/compile_kernels.py 80 90 100`.
+    A variant that breaks the compiler breaks it on all three; what differs is how much a kernel puts aside, and who
+    puts much aside does so in most variants. All on all of them:
+    `python tests/helpers/compile_kernels.py 80 90 100`.
     """
-    runs = [["90"], ["80", "100", "few"]] if all_asked(request) else [["90", "few"]]
+    runs = [["90"], ["80", "100", "few", "turns"]] if all_asked(request) else [["90", "few"]]
     # Not in pytest's own process: there the interpreter stands in for the compiler.
     clean = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
     found: list[dict[str, Any]] = []

@@ -346,7 +346,7 @@ def test_prompts_that_cannot_fit_cost_nothing(server: Served) -> None:
 
     server.http.post("/tokenize", json={"prompt": "warm"})
     before, begun = memory(), spent()
-    for _ in range(3):
+    for _ in range(2):  # the second time shows what is kept of the first
         refused("/v1/completions", "at least", "max_model_len is 512", prompt="the cat " * 1_000_000)
         chat = [{"role": "user", "content": "<eos>" * 1_000_000}]
         refused("/v1/chat/completions", "at least", "max_model_len is 512", messages=chat)

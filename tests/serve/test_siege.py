@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from siege import siege
+from siege import Choir, siege
 from siege_attacks import ATTACKS
 from siege_fuzz import MUTATIONS, mutated, valid
 from siege_machine import Others, Ticks
@@ -20,8 +20,11 @@ REQUESTS = 300
 
 @pytest.mark.slow
 def test_a_small_siege(toy_model: Path) -> None:
-    """Time is not asserted: a machine that is shared makes everyone wait. The release checklist looks at it."""
-    report = siege(toy_model, REQUESTS, 5, HELD)
+    """Time is not asserted: a machine that is shared makes everyone wait. The release checklist looks at it.
+
+    So the canaries sing to be compared, not to be timed: three of them, a song in half a second.
+    """
+    report = siege(toy_model, REQUESTS, 5, HELD, choir=Choir(3, calm=1.0, rest=0.3))
     assert report["engine_restarts"] == 0 and report["wrong_answers"] == 0, report
     assert report["server_alive"] and report["canary_answers"] > 20
     told = {one["name"]: one for one in report["attacks"]}

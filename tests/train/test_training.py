@@ -195,7 +195,7 @@ def test_training_lowers_the_loss_and_exports_what_the_engine_runs(
     kind: str, toy_model: Path, corpus: Corpus, tmp_path: Path
 ) -> None:
     """The drafts that validation simulates are those that the served head makes."""
-    run = run_of(toy_model, tmp_path, replace(SHORT, steps=60, every=60, batch=8, rate=5e-3), kind)
+    run = run_of(toy_model, tmp_path, replace(SHORT, steps=40, every=40, batch=8, rate=5e-3), kind)
     first = run._step(corpus, list(range(8)))
     done = run.train(corpus, {"same": corpus})
     assert done.loss < 0.9 * first and done.history[-1]["length"]["same"] > 1.05
@@ -275,7 +275,7 @@ def test_words_of_its_own(kind: str, stated: str, toy_model: Path, corpus: Corpu
 @pytest.fixture
 def short_gate(monkeypatch: pytest.MonkeyPatch) -> None:
     """A toy's short text is known by heart in half the steps."""
-    monkeypatch.setattr(gate, "SCHEDULE", replace(gate.SCHEDULE, steps=120, every=120))
+    monkeypatch.setattr(gate, "SCHEDULE", replace(gate.SCHEDULE, steps=80, every=80))
 
 
 @pytest.mark.usefixtures("short_gate")

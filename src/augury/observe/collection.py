@@ -6,6 +6,9 @@ import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+_under_way = False  # a set_aside that has frozen
+_others = False  # somebody else has frozen: kept, because Python counts by walking all that is frozen, 50 ms and more
+
 
 @contextmanager
 def uncollected(lasting: bool = False) -> Iterator[None]:
@@ -32,11 +35,15 @@ def set_aside() -> Iterator[None]:
 
     For work that may leave much garbage, as a compiler does.
     """
-    ours = not gc.get_freeze_count()  # objects frozen by other code would be unfrozen with ours
+    global _under_way, _others
+    ours = not _under_way and not _others and not gc.get_freeze_count()
+    _others = not _under_way and not ours  # what they have put aside would be taken back with ours
     if ours:
         gc.freeze()
+        _under_way = True
     try:
         yield
     finally:
         if ours:
             gc.unfreeze()
+            _under_way = False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from typer.testing import CliRunner
 
 from augury.cli import app
 from augury.config.errors import ConfigError
+from augury.tools.bench.gpu import roofline
 from augury.tools.bench.gpu import run as running
 from augury.tools.bench.gpu.anchors import FIGURES, peer_of
 from augury.tools.bench.gpu.counting import Operations
@@ -27,8 +29,16 @@ SMALL: dict[str, Any] = {"shape": "toy", "batches": [1, 2], "prompt": 16, "new":
 ALL = ["none", "eagle", "eagle3", "mtp", "medusa", "mlp_speculator", "dflash", "draft:toy-draft", "ngram", "suffix"]
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _small_copies() -> Iterator[None]:
+    """Every report measures copies, of 64 MB ten times: a figure of the machine, which no test but one looks at."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(roofline, "CPU_BYTES", 4 << 20)
+        yield
+
+
 @pytest.fixture(scope="module")
-def report() -> dict[str, Any]:
+def report(_small_copies: None) -> dict[str, Any]:
     """Two drafters with all details."""
     said: list[str] = []
     found = measure(**SMALL, drafters=["none", "eagle3"], on_row=lambda row: said.append(line_of(row)))

@@ -174,8 +174,8 @@ TRAINED = [line for line in all_lines() if line.gate]
 QUICK = ("medusa", "mlp_speculator")
 TRIED = [line for line in TRAINED if FULL or line.gate in QUICK]
 SHIPPED = [line for line in TRAINED if line.name in ("eagle3", "eagle3 tree")]
-QUESTIONS = ("Why is the sky blue?", "Write a haiku about rivers.", "How do I boil an egg?", "What is a prime number?")
-NEW_TOKENS = 16
+QUESTIONS = ("Why is the sky blue?", "How do I boil an egg?", "What is a prime number?")
+NEW_TOKENS = 14
 
 
 @pytest.fixture(scope="module")
@@ -203,7 +203,7 @@ def texts(llm: Any, chats: list[list[int]], temperature: float, batch: int) -> l
 
 
 class Target:
-    """A model, what plain decoding says, and gates trained for seconds on four short answers, when a line asks."""
+    """A model, what plain decoding says, and gates trained for seconds on three short answers, when a line asks."""
 
     def __init__(self, directory: Path, chats: list[list[int]], gates: Path) -> None:
         self.directory, self.chats = directory, chats
@@ -217,13 +217,13 @@ class Target:
         return LLM(str(directory), device="cpu", max_model_len=256, max_num_seqs=4, **settings)
 
     def check(self, llm: Any, temperature: float) -> None:
-        """All four at once, and the first alone; each alone with AUGURY_TEST_FULL."""
+        """All at once, and the first alone; each alone with AUGURY_TEST_FULL."""
         want, alone = self.texts[temperature], len(self.chats) if FULL else 1
         assert texts(llm, self.chats[:alone], temperature, 1) == want[:alone]
-        assert texts(llm, self.chats, temperature, 4) == want
+        assert texts(llm, self.chats, temperature, len(self.chats)) == want
 
     def check_drafted(self, llm: Any) -> None:
-        """Greedy and sampled, alone and four at once: plain decoding's tokens, and drafts that count."""
+        """Greedy and sampled, alone and all at once: plain decoding's tokens, and drafts that count."""
         self.check(llm, 0.0)
         spec_stats = llm.engine.stats.spec
         assert spec_stats.num_accepted_tokens / spec_stats.num_drafts > 0.3, spec_stats  # chance: a few in a million

@@ -18,7 +18,6 @@ from augury.model.errors import ModelError
 from augury.model.heads.block import BlockHead, BlockLayers, Stack, make_rotary, read_layer
 from augury.model.heads.dummy import HEAD_NORMS, DummyWeights
 from augury.model.heads.files import Weights, read_names, read_raw_config, read_tensors
-from augury.model.heads.foreign_block import ForeignBlocks
 from augury.model.heads.lighter import lighter
 from augury.model.layers import AnyLinear
 from augury.model.mixers import HYBRIDS
@@ -180,6 +179,9 @@ def _read_layer(
     # Hybrid families gate their attention; that, latent attention and experts are transformers' own code to run.
     foreign = type(config).model_type in HYBRIDS
     if foreign or any(".kv_a_proj" in name or ".experts." in name for name in weights.left):
+        # Here, because transformers' models take seconds to import, and most MTP layers are our own code's to run.
+        from augury.model.heads.foreign_block import ForeignBlocks
+
         taken = weights.take_all(f"{block}.")
         blocks: Stack = ForeignBlocks.load(config, taken, dtype, target.device, max_model_len)
     else:
