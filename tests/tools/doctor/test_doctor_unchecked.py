@@ -77,7 +77,7 @@ def test_many_things_left_open_take_one_line(tmp_path: Path) -> None:
         (tmp_path / f"{number}.sh").write_text(f"vllm serve a/b{number} {EAGLE}\n")
     shown = CliRunner().invoke(app, ["doctor", str(tmp_path)]).stdout.splitlines()
     assert sum("not checked: " in line for line in shown) == 1
-    assert "18 things for want of files" in shown[-2] and "--drafter DIR would tell more of 9 commands" in shown[-2]
+    assert "18 things for lack of files" in shown[-2] and "--drafter DIR would tell more of 9 commands" in shown[-2]
 
 
 # --- what names tell -----------------------------------------------------------------------------------------------
@@ -152,7 +152,7 @@ ADAPTERS = "vllm serve org/m-speculator.eagle3 --enable-lora --max-num-seqs 512 
 def test_a_speculator_that_is_served_speculates(tmp_path: Path) -> None:
     """vLLM serves the target that it names; without the files that is not checked, with them it is."""
     [command] = examine(ADAPTERS, "", CheckedAgainst("0.32")).commands
-    assert "asks for" in command.unchecked[0].what and command.unchecked[0].how == "--target DIR"
+    assert "itself sets" in command.unchecked[0].what and command.unchecked[0].how == "--target DIR"
     (tmp_path / "config.json").write_text(json.dumps(SPECULATOR))
     given = read_facts(str(tmp_path))
     [command] = examine(ADAPTERS, "", CheckedAgainst("0.32", given)).commands
