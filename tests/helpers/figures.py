@@ -16,14 +16,16 @@ from typing import Any
 import yaml
 
 PAGE = Path(__file__).parents[2] / "docs" / "figures.yml"
-LOOK_UP = {"num_speculative_tokens": 11, "prompt_lookup_min": 2, "prompt_lookup_max": 4}
+#: Methods as they come: how much to draft is chosen every step, up to these numbers.
+LOOK_UP = {"num_speculative_tokens": 11, "adaptive": True, "prompt_lookup_min": 2, "prompt_lookup_max": 4}
+HEAD = {"num_speculative_tokens": 3, "adaptive": True}
 CONFIGS: list[dict[str, Any]] = [
     {"method": "ngram", **LOOK_UP},
     {"method": "ngram_gpu", **LOOK_UP},
     {"method": "suffix", "suffix_decoding_max_cached_requests": 0},
-    {"method": "eagle3", "num_speculative_tokens": 3},
-    {"method": "eagle3", "parallel_drafting": True, "num_speculative_tokens": 3},
-    {"method": "dflash", "num_speculative_tokens": 3},
+    {"method": "eagle3", **HEAD},
+    {"method": "eagle3", "parallel_drafting": True, **HEAD},
+    {"method": "dflash", **HEAD},
 ]
 PEERS = "transformers,augury," + ",".join(
     f"augury-{name}" for name in ("ngram", "ngram_gpu", "suffix", "eagle3", "p-eagle", "dflash")
