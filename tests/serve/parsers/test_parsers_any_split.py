@@ -16,8 +16,7 @@ from augury.serve.parsers.events import ARGUMENTS, CONTENT, Event, merged
 from augury.serve.parsers.reader import Chain
 from augury.serve.parsers.typed import Tools, schemas_of
 
-# Drawn anew in every run: a fault in one text of a hundred is found with 87 % in a run, and in ten runs for certain.
-TEXTS, SPLITS = 200, 10
+TEXTS, SPLITS = 500, 20
 SEEDS = st.integers(0, 2**32)
 
 
