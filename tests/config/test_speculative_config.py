@@ -255,7 +255,7 @@ anything = st.one_of(
 )
 
 
-@settings(max_examples=500, deadline=None)  # drawn anew in every run
+@settings(max_examples=1500, deadline=None)
 @given(anything)
 def test_any_json_resolves_or_is_refused_by_name(wanted: Any) -> None:
     try:

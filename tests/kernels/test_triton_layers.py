@@ -180,6 +180,9 @@ def test_drafts_share_a_tile(kind: torch.dtype) -> None:
     torch.testing.assert_close(together, expected, atol=BOUND[kind], rtol=BOUND[kind])
     if DEVICE.type == "cuda":  # the interpreter's products are numpy's, which add in another order
         assert torch.equal(together, apart)
+    narrow = EXACT.view(replace(rows, groups=2))
+    EXACT.attend(q, keys.to(torch.float8_e4m3fn), values.to(torch.float8_e4m3fn), narrow, 0.25)
+    assert narrow.plans[4, 2, 16][0].height == 16  # of eight bits, where tall tiles need not have the bits of low ones
     one, other = low.plans[4, 2, 16][0], tall.plans[4, 2, 16][0]
     assert (one.height, other.height) == (16, 32)
     assert int(one.totals[0]) == 2 * int(other.totals[0])
@@ -249,6 +252,8 @@ def test_a_cache_of_eight_bits_is_read_as_its_wider_twin(case: tuple[dict[str, A
     given, rows = case
     narrow = {name: given[name].to(short) for name in ("keys", "values")}
     wide = {name: cache.to(given["q"].dtype) for name, cache in narrow.items()}
+    low = TRITON.view(replace(rows, groups=0))
+    assert torch.equal(TRITON.attend(view=low, **given | narrow), TRITON.attend(view=low, **given | wide))
     view, bound = TRITON.view(rows), 0 if DEVICE.type == "cpu" else BOUND[given["q"].dtype]
     torch.testing.assert_close(  # a GPU's instructions may take narrow keys in another order, in tall tiles they do
         TRITON.attend(view=view, **given | narrow), TRITON.attend(view=view, **given | wide), atol=bound, rtol=bound

@@ -7,7 +7,7 @@ positions, eight at a time and then their groups: the result does not depend on 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
@@ -81,17 +81,21 @@ def attend(
     rows, heads, _ = q.shape
     kv_heads, value_dim = values.shape[1:]
     out = torch.empty(rows, heads, value_dim, dtype=q.dtype, device=q.device)
-    for plan in _plans(view, heads // kv_heads, kv_heads, value_dim):
+    # Of keys in 8 bits tall tiles may add in another order than low ones, and exact mode must not.
+    low = view.steady and keys.element_size() == 1
+    for plan in _plans(view, heads // kv_heads, kv_heads, value_dim, low):
         _launch(q, keys, values, view, plan, out, scale, window, softcap, sinks)
     return out
 
 
-def _plans(view: View, *heads: *tuple[int, int, int]) -> list[TilePlan]:
+def _plans(view: View, shared_heads: int, kv_heads: int, value_dim: int, low: bool) -> list[TilePlan]:
     """Decode tiles, and in a pass that reads prompts the prompts' tiles apart from them: each kind has one height."""
-    if heads not in view.plans:
-        kinds = (False, True) if view.rows.chunked else (False,)
-        view.plans[heads] = [make_plan(view.rows, *heads, prompts, view.steady) for prompts in kinds]
-    return view.plans[heads]
+    key = shared_heads, kv_heads, value_dim
+    if key not in view.plans:  # one cache has one precision, so `low` is the same for all calls
+        rows = replace(view.rows, groups=0) if low else view.rows
+        kinds = (False, True) if rows.chunked else (False,)
+        view.plans[key] = [make_plan(rows, *key, prompts, view.steady) for prompts in kinds]
+    return view.plans[key]
 
 
 def _room(plan: TilePlan, kv_heads: int, value_dim: int, device: torch.device) -> Scratch:
