@@ -14,7 +14,8 @@ from gguf import GGMLQuantizationType as Kind
 from rows import Segment, give_cache, make_rows, scattered_tables
 from tiny_gguf import write_and_convert
 
-from augury.kernels.fused_layer import FusedLayer
+from augury.kernels.fused_layer import FusedLayer, FusedLayers
+from augury.kernels.step_by_step import StepByStep
 from augury.model.dense import Dense
 from augury.model.load import load_target
 from augury.model.lora import Adapters
@@ -28,6 +29,11 @@ CASES: list[tuple[str, Kind, dict[str, Any]]] = [
     ("qwen2", Kind.Q4_0, {}),  # biases on queries, keys and values
     ("qwen3", Kind.Q4_1, {}),  # norms of queries and keys
 ]
+
+
+def fused_of(target: Dense) -> list[Any]:
+    assert isinstance(target.run_layers, FusedLayers)
+    return target.run_layers.layers
 
 
 def scores(target: Target, *pieces: list[int]) -> torch.Tensor:
@@ -52,8 +58,7 @@ def test_two_threads_give_the_bits_of_one(tmp_path: Path, monkeypatch: pytest.Mo
 
     def by(threads: int, pool: int) -> torch.Tensor:
         monkeypatch.setattr(target._ops, "_threads", pool)
-        for layer in target._runs:
-            monkeypatch.setattr(layer, "threads", threads)
+        monkeypatch.setattr(target.run_layers, "threads", threads)
         return torch.cat([scores(target, *pieces), scores(target, TOKENS)])  # all at once are two panels of rows
 
     assert torch.equal(by(1, 1), by(2, pool))
@@ -67,7 +72,7 @@ def test_layers_in_one_call(
     monkeypatch.setattr("augury.kernels.machine.DOT_PRODUCTS", True)
     _, directory = write_and_convert(tmp_path, architecture, kind, **changes)
     whole = load_target(directory, "float32", CPU, 256, fast=fast)
-    assert isinstance(whole, Dense) and all(isinstance(layer, FusedLayer) for layer in whole._runs)
+    assert isinstance(whole, Dense) and all(isinstance(layer, FusedLayer) for layer in fused_of(whole))
     monkeypatch.setattr(FusedLayer, "of", lambda *_: None)
     steps = load_target(directory, "float32", CPU, 256, fast=fast)
     fused = scores(whole, TOKENS)
@@ -77,6 +82,44 @@ def test_layers_in_one_call(
     if not fast:
         floats = load_target(directory, "float32", CPU, 256, packed=False)
         torch.testing.assert_close(fused, scores(floats, TOKENS), rtol=0, atol=2e-4)
+
+
+def test_any_stretch_of_layers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Streams and logits have the same bits however layers are cut into calls, and where one has another form."""
+    monkeypatch.setattr("augury.kernels.machine.DOT_PRODUCTS", True)
+    _, directory = write_and_convert(tmp_path, "llama", Kind.Q4_1, num_hidden_layers=5)
+    target = load_target(directory, "float32", CPU, 256)
+    assert isinstance(target, Dense) and isinstance(target.run_layers, FusedLayers)
+    features = tuple(range(-1, 6))
+
+    def streams() -> list[torch.Tensor]:
+        give_cache(target, slots=1, blocks=48)
+        tables = scattered_tables(1, blocks=48)
+        found = target.forward(make_rows([Segment(0, 0, TOKENS[:9])], tables), features)
+        give_cache(target, slots=1, blocks=48)
+        return [target.forward(make_rows([Segment(0, 0, TOKENS[:9])], tables)).logits, found.logits, *found.features]
+
+    def same(ours: list[torch.Tensor], theirs: list[torch.Tensor]) -> bool:
+        return all(torch.equal(a, b) for a, b in zip(ours, theirs, strict=True))
+
+    whole = streams()
+    assert torch.equal(whole[0], whole[1])
+    assert target.run_layers._end == [5] * 5
+    for ends in ([1, 2, 3, 4, 5], [2, 2, 5, 5, 5], [4, 4, 4, 4, 5]):
+        monkeypatch.setattr(target.run_layers, "_end", ends)
+        assert same(streams(), whole)
+    target.layers[2].attention.scale *= 1.5  # no longer like the others: it runs by itself, with its own scale
+    target.prepare_layers()
+    assert isinstance(target.run_layers, FusedLayers) and target.run_layers._end == [2, 2, 3, 5, 5]
+    changed = streams()
+    assert not torch.equal(changed[0], whole[0]) and torch.equal(changed[3 + 2], whole[3 + 2])
+    target.run_layers = StepByStep(target.layers)
+    for a, b in zip(changed, streams(), strict=True):
+        torch.testing.assert_close(a, b, rtol=0, atol=2e-4)
+    target.prepare_layers()
+    target.run_layers.layers[2] = target.layers[2]  # of a form that is not compiled
+    for a, b in zip(changed, streams(), strict=True):
+        torch.testing.assert_close(a, b, rtol=0, atol=2e-4)
 
 
 def adapted(target: Target) -> Dense:
@@ -107,7 +150,7 @@ def test_adapters_in_one_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     give_cache(bare, slots=3, blocks=48)
     assert isinstance(bare, Dense)
     whole = adapted(load_target(directory, "float32", CPU, 256))
-    assert all(isinstance(layer, FusedLayer) for layer in whole._runs)
+    assert all(isinstance(layer, FusedLayer) for layer in fused_of(whole))
     monkeypatch.setattr(FusedLayer, "of", lambda *_: None)
     steps = adapted(load_target(directory, "float32", CPU, 256))
     mixed = logits(whole, [0, 1, 2], [1, 0, 2])

@@ -13,7 +13,7 @@ from tiny_gguf import write_and_convert
 
 from augury import LLM, SamplingParams
 from augury.kernels import choose
-from augury.kernels.fused_layer import FusedLayer
+from augury.kernels.fused_layer import FusedLayer, FusedLayers
 from augury.kernels.tiles import Tiled
 from augury.kernels.unpack import BLOCK
 from augury.model.dense import Dense
@@ -98,7 +98,8 @@ def test_a_heads_layer_takes_the_form_of_its_models(
     head, target = llm.engine.drafter.network, llm.engine.target
     assert isinstance(head, Eagle3Head) and isinstance(head.blocks, BlockLayers)
     blocks = head.blocks
-    assert isinstance(blocks._runs[0], FusedLayer) and isinstance(target._runs[0], FusedLayer)
+    for run in (blocks.run_layers, target.run_layers):
+        assert isinstance(run, FusedLayers) and isinstance(run.layers[0], FusedLayer)
     for mine, theirs in zip(matrices(blocks.layers[0]), matrices(target.layers[0]), strict=True):
         assert mine.tiles.dtype == theirs.tiles.dtype == codes and len(mine.digits) == len(theirs.digits)
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from augury.kernels.faces import face
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     import torch
     from torch import Tensor
@@ -25,7 +25,11 @@ if TYPE_CHECKING:
     from augury.model.layers import Layer
 
     AnyPacked = Packed | Tiled | Quantized
-    LayerRun = Callable[[Tensor, Tensor, Any, Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
+    # Some layers in a row, from the first one's normed input and the stream beside it to those of the layer after them;
+    # with the keys and values of all layers, and the norm after each.
+    LayersRun = Callable[
+        [range, Tensor, Tensor, Any, Sequence[Tensor], Sequence[Tensor], Sequence[Tensor]], tuple[Tensor, Tensor]
+    ]
 
 
 class Ops(Protocol):
@@ -47,8 +51,8 @@ class Ops(Protocol):
         """The same with a packed matrix that was arranged here, or with a quantised one."""
         ...
 
-    def fused(self, layer: Layer) -> LayerRun:
-        """A layer of a model in the form in which this face runs it best."""
+    def fused(self, layers: Sequence[Layer]) -> LayersRun:
+        """The layers of a model in the form in which this face runs them best."""
         ...
 
     def add_low_rank(self, out: Tensor, x: Tensor, stack: LowRankStack, adapters: Tensor) -> None:

@@ -1,7 +1,7 @@
-"""A whole decoder layer of packed matrices on a CPU, in one call, by threads that stay together throughout.
+"""Decoder layers of packed matrices on a CPU, in one call, by threads that stay together throughout.
 
-Its ten steps take as long as Python takes to begin them, where rows are few, and waking threads for each takes longer
-than most of them. Prompts come this way too: code that is compiled into another function may be vectorised in another
+A layer's ten steps take as long as Python takes to begin them, where rows are few, and waking threads for each takes
+longer than most of them. Prompts come this way too: code that is compiled into another function may be vectorised in another
 way, and a row's bits must not depend on its company.
 """
 
@@ -15,10 +15,14 @@ from augury.kernels.crew_numba import all_here, left_alone, meet, new_crew
 from augury.kernels.digits_numba import STEADY, columns_share, digits_share
 from augury.kernels.fused_numba import add_rms_norm, rotate_and_store, silu_mul
 from augury.kernels.low_rank_numba import low_rank_share
+from augury.kernels.placed_numba import placed
 from augury.kernels.simd_digits import FACTORS
 from augury.kernels.unpack import BLOCK
 
 PANEL_ROWS = 128  # rows at a time, so that they stay in the second-level cache
+
+# Where a layer's line of the table says where what is.
+MATRICES, NORMS, STACKS, ROTARY, CACHE, COLUMNS = 0, 8, 12, 24, 26, 28
 
 _NO_SINKS = np.empty(0, np.float32)
 
@@ -42,29 +46,34 @@ def _product(thread, threads, crew, met, x, matrix, digits, room, stack, adapter
 
 @njit(**STEADY)
 def _share(
-    thread, threads, crew, x, residual, matrices, norms, digits, adapters, stacks, rotary, cache, view, write, shape,
-    rooms,
+    thread, threads, crew, x, residual, table, matrices, norms, digits, adapters, stacks, rotary, cache, view, write,
+    shape, rooms,
 ):  # fmt: skip
-    """What one thread does of a layer; see run_layer."""
-    mlp_norm, next_norm, q_norm, k_norm = norms
-    (keys, values), (cos, sin), (block_size, heads, scale, window, eps) = cache, rotary, shape
+    """What one thread does of all layers; see run_layers."""
+    block_size, heads, scale, window, eps = shape
     (qkv, mixed, middle, normed, gates, gated, stream, following), room = rooms[:8], rooms[8:]
-    first, last = x.shape[0] * thread // threads, x.shape[0] * (thread + 1) // threads
-    met = _product(thread, threads, crew, np.int64(0), x, matrices[:2], digits, room, stacks[:3], adapters, qkv)
-    rotate_and_store(
-        qkv[first:last], heads, view[0][first:last], write[first:last], cos, sin, keys, values, q_norm, k_norm, eps
-    )
-    met = meet(crew, threads, met)
-    attend_share(thread, threads, qkv, keys, values, view, block_size, scale, window, 0.0, _NO_SINKS, mixed)
-    met = meet(crew, threads, met)
-    met = _product(thread, threads, crew, met, mixed, matrices[2:4], digits, room, stacks[3:6], adapters, middle)
-    add_rms_norm(middle[first:last], residual[first:last], mlp_norm, eps, normed[first:last])
-    met = meet(crew, threads, met)
-    met = _product(thread, threads, crew, met, normed, matrices[4:6], digits, room, stacks[6:9], adapters, gates)
-    silu_mul(gates[first:last], gated[first:last])
-    met = meet(crew, threads, met)
-    met = _product(thread, threads, crew, met, gated, matrices[6:], digits, room, stacks[9:], adapters, stream)
-    add_rms_norm(stream[first:last], middle[first:last], next_norm, eps, following[first:last])
+    first, last, met = x.shape[0] * thread // threads, x.shape[0] * (thread + 1) // threads, np.int64(0)
+    for n in range(len(table)):
+        weights, added = placed(matrices, table[n], MATRICES), placed(stacks, table[n], STACKS)
+        mlp_norm, next_norm, q_norm, k_norm = placed(norms, table[n], NORMS)
+        (cos, sin), (keys, values) = placed(rotary, table[n], ROTARY), placed(cache, table[n], CACHE)
+        met = _product(thread, threads, crew, met, x, weights[:2], digits, room, added[:3], adapters, qkv)
+        rotate_and_store(
+            qkv[first:last], heads, view[0][first:last], write[first:last], cos, sin, keys, values, q_norm, k_norm, eps
+        )
+        met = meet(crew, threads, met)
+        attend_share(thread, threads, qkv, keys, values, view, block_size, scale, window, 0.0, _NO_SINKS, mixed)
+        met = meet(crew, threads, met)
+        met = _product(thread, threads, crew, met, mixed, weights[2:4], digits, room, added[3:6], adapters, middle)
+        add_rms_norm(middle[first:last], residual[first:last], mlp_norm, eps, normed[first:last])
+        met = meet(crew, threads, met)
+        met = _product(thread, threads, crew, met, normed, weights[4:6], digits, room, added[6:9], adapters, gates)
+        silu_mul(gates[first:last], gated[first:last])
+        met = meet(crew, threads, met)
+        met = _product(thread, threads, crew, met, gated, weights[6:], digits, room, added[9:], adapters, stream)
+        add_rms_norm(stream[first:last], middle[first:last], next_norm, eps, following[first:last])
+        x, residual = following, stream
+        met = meet(crew, threads, met)
 
 
 @njit(**STEADY)
@@ -86,11 +95,14 @@ def _rooms(rows, given, hidden, width, heads, inner, digits):
 
 
 @njit(parallel=True, **STEADY)
-def run_layer(threads, x, residual, matrices, norms, digits, adapters, stacks, rotary, cache, view, write, shape):
-    """The normed input of the next layer, and the residual stream that it is the norm of.
+def run_layers(
+    threads, x, residual, table, matrices, norms, digits, adapters, stacks, rotary, cache, view, write, shape
+):  # fmt: skip
+    """The normed input of the layer after these, and the residual stream that it is the norm of.
 
-    Tuples are flat, because a parallel loop takes no others: tiles and bias of four matrices, and the three parts of
-    their adapters.
+    The arrays are the first layer's; `table` [layers, COLUMNS] says where each layer's are, of the same shapes. Tuples
+    are flat, because a parallel loop takes no others: tiles and bias of four matrices, and the three parts of their
+    adapters.
     """
     keys, hidden, inner, heads = cache[0], residual.shape[1], matrices[6].shape[1] * BLOCK, matrices[2].shape[1] * BLOCK
     width, crew = (shape[1] + 2 * keys.shape[1]) * keys.shape[2], new_crew()
@@ -99,13 +111,13 @@ def run_layer(threads, x, residual, matrices, norms, digits, adapters, stacks, r
         for share in prange(threads):
             if all_here(crew, threads):
                 _share(
-                    np.int64(share), threads, crew, x, residual, matrices, norms, digits, adapters, stacks, rotary,
-                    cache, view, write, shape, rooms,
+                    np.int64(share), threads, crew, x, residual, table, matrices, norms, digits, adapters, stacks,
+                    rotary, cache, view, write, shape, rooms,
                 )  # fmt: skip
     if threads == 1 or left_alone(crew):
         one = np.int64(1)  # a literal would have all of it compiled once more
         _share(
-            one - 1, one, crew, x, residual, matrices, norms, digits, adapters, stacks, rotary, cache, view, write,
-            shape, rooms,
+            one - 1, one, crew, x, residual, table, matrices, norms, digits, adapters, stacks, rotary, cache, view,
+            write, shape, rooms,
         )  # fmt: skip
     return rooms[7], rooms[6]

@@ -29,14 +29,16 @@ from augury.kernels import (  # noqa: E402
 )
 from augury.kernels.arrays import Array, array_of, fresh, lasting, optional  # noqa: E402
 from augury.kernels.digits_numba import linear_digits  # noqa: E402
-from augury.kernels.fused_layer import NOBODY, FusedLayer, PassArrays  # noqa: E402
+from augury.kernels.fused_layer import NOBODY, FusedLayers, PassArrays  # noqa: E402
 from augury.kernels.layer_numba import PANEL_ROWS  # noqa: E402
 from augury.kernels.quantized import Quantized  # noqa: E402
 from augury.kernels.tiles import Tiled, tiled  # noqa: E402
 from augury.kernels.vectors import LANES  # noqa: E402
 
 if TYPE_CHECKING:
-    from augury.kernels import AnyPacked, LayerRun
+    from collections.abc import Sequence
+
+    from augury.kernels import AnyPacked, LayersRun
     from augury.kernels.low_rank import LowRankStack
     from augury.kernels.rows import Rows
     from augury.kernels.unpack import Packed
@@ -90,9 +92,9 @@ class NumbaOps:
             return tiled(weight, digits_numba.FAST if fast else digits_numba.EXACT)
         return weight
 
-    def fused(self, layer: Layer) -> LayerRun:
-        """One call of compiled code where all its matrices are tiles of one kind."""
-        return FusedLayer.of(layer, self._threads) or layer
+    def fused(self, layers: Sequence[Layer]) -> LayersRun:
+        """One call of compiled code for those that are alike, where all matrices of a layer are tiles of one kind."""
+        return FusedLayers(layers, self._threads)
 
     def packed_linear(self, x: Tensor, weight: AnyPacked, bias: Tensor | None = None) -> Tensor:
         """Row-invariant; quantised matrices are unpacked when they are loaded."""

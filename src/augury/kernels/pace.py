@@ -14,36 +14,46 @@ Kind = tuple[int, int, int]
 FEW = 8  # rows of which each number is a kind of its own
 MOST_LOST = 0.03  # seconds; a core that is lost for one slice of the scheduler does not count
 ALONE = 1.0  # seconds, until threads are tried again
-PROBE = 500  # calls on several threads, of which one is made alone to compare with
-SMOOTH = 8  # calls over which that is averaged
+PROBE = 500  # layers that several threads run, of which one is run alone to compare with
+SMOOTH = 8  # times over which that is averaged
+TRIED = 2  # layers in one call at first, and after threads have lost: nobody looks at a clock within a call
 
 
 def kind_of(rows: int, keys: int, weight: int) -> Kind:
-    """Calls that take about as long a row; `weight` tells layers apart."""
+    """Layers that take about as long a row; `weight` tells models apart."""
     return rows if rows <= FEW else FEW + rows.bit_length(), keys.bit_length(), weight
 
 
 @dataclass(slots=True)
 class ThreadTimings:
-    """What a call of each kind takes alone, and what threads have lost against that lately."""
+    """What a layer of each kind takes alone, and what threads have lost against that lately."""
 
     lost: float = 0.0  # seconds
     alone_until: float = 0.0
+    together: int = TRIED  # layers that threads may run in one call; doubled with every call that went well
     _alone: dict[Kind, float] = field(default_factory=dict)  # seconds a row
-    _calls: int = 0
+    _until_probe: int = PROBE
 
-    def threads(self, kind: Kind, most: int, now: float) -> int:
-        """How many threads to begin with."""
-        self._calls += 1
-        alone = now < self.alone_until or kind not in self._alone or self._calls % PROBE == 0
-        return 1 if alone else most
+    def begin(self, kind: Kind, rows: int, most: int, layers: int, now: float) -> tuple[int, int]:
+        """How many threads to begin these layers with, and how many layers to run before asking again."""
+        if now < self.alone_until:
+            return 1, layers
+        alone = self._alone.get(kind)
+        if alone is None or self._until_probe <= 0:
+            self._until_probe = PROBE
+            return 1, 1
+        count = int(min(layers, self.together, max(1.0, MOST_LOST / max(alone * rows, 1e-9))))
+        self._until_probe -= count
+        return most, count
 
-    def took(self, kind: Kind, rows: int, threads: int, seconds: float, now: float) -> None:
+    def took(self, kind: Kind, rows: int, threads: int, layers: int, seconds: float, now: float) -> None:
         """Take in what a call took."""
-        alone = self._alone.get(kind, seconds / rows)
-        if threads > 1:
-            self.lost = max(0.0, self.lost + seconds - alone * rows)
-            if self.lost > MOST_LOST:
-                self.lost, self.alone_until = 0.0, now + ALONE
-        else:  # believed at once where it is far less than thought: a first call may have compiled its code
-            self._alone[kind] = min(2 * seconds / rows, alone + (seconds / rows - alone) / SMOOTH)
+        each = seconds / layers / rows
+        alone = self._alone.get(kind, each)
+        if threads == 1:  # believed at once where it is far less than thought: a first call may have compiled its code
+            self._alone[kind] = min(2 * each, alone + (each - alone) / SMOOTH)
+            return
+        self.lost = max(0.0, self.lost + seconds - alone * rows * layers)
+        self.together = min(2 * self.together, PROBE)
+        if self.lost > MOST_LOST:
+            self.lost, self.alone_until, self.together = 0.0, now + ALONE, TRIED

@@ -7,8 +7,11 @@ from typing import TYPE_CHECKING
 from torch import Tensor
 
 from augury.kernels import attention, experts, fused, low_rank
+from augury.kernels.step_by_step import StepByStep
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from augury.kernels import AnyPacked
     from augury.kernels.rows import Rows
     from augury.kernels.unpack import Packed
@@ -30,9 +33,9 @@ class TorchOps:
     run_experts = staticmethod(experts.run_experts)
     attend = staticmethod(attention.attend)
 
-    def fused(self, layer: Layer) -> Layer:
-        """No fused layers here: the layer itself."""
-        return layer
+    def fused(self, layers: Sequence[Layer]) -> StepByStep:
+        """Nothing is fused here."""
+        return StepByStep(layers)
 
     def arrange(self, weight: Packed, fast: bool) -> Packed:
         """As it is; nothing here is made faster by rounding."""

@@ -21,8 +21,11 @@ from augury.kernels import (
 )
 from augury.kernels.attend_triton import View
 from augury.kernels.quantized import Quantized
+from augury.kernels.step_by_step import StepByStep
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from augury.kernels import AnyPacked
     from augury.kernels.rows import Rows
     from augury.kernels.unpack import Packed
@@ -50,9 +53,9 @@ class TritonOps:
     route = staticmethod(route_triton.route)
     run_experts = staticmethod(experts_triton.run_experts)
 
-    def fused(self, layer: Layer) -> Layer:
-        """No fused layers here: the layer itself."""
-        return layer
+    def fused(self, layers: Sequence[Layer]) -> StepByStep:
+        """No layers are fused here; a pass of few rows is replayed as one graph."""
+        return StepByStep(layers)
 
     def arrange(self, weight: Packed, fast: bool) -> Packed:
         """As it is: packed matrices are a CPU's."""

@@ -3,6 +3,7 @@ lean decoder over packed rows."""
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ from augury.model.rope import context_length, head_dim, rotary_tables
 from augury.model.schemes import read_scheme
 from augury.model.split import Split, SplitWords
 from augury.model.states import StateShape
-from augury.model.target import KVCache, LayerShape, TargetOutput
+from augury.model.target import NORMED, KVCache, LayerShape, TargetOutput
 
 MODEL_TYPES = ("llama", "mistral", "qwen2", "qwen3", *MIXTURES)
 
@@ -74,7 +75,7 @@ class Dense:
 
     def prepare_layers(self) -> None:
         """Bring the layers into the form in which they are run; once more after a projection was exchanged."""
-        self._runs = [self._ops.fused(layer) for layer in self.layers]
+        self.run_layers = self._ops.fused(self.layers)
 
     @property
     def ops(self) -> Ops:
@@ -89,12 +90,14 @@ class Dense:
         if self.current is not None:
             self.current.adapters = rows.adapters
         residual = self.embed(rows.tokens)
-        streams = [residual]
+        streams = {0: residual}
         x = ops.rms_norm(residual, self._first_norm, self._eps)
-        for i, run in enumerate(self._runs):
-            x, residual = run(x, residual, view, self.cache.keys[i], self.cache.values[i], self._norms[i])
-            streams.append(residual)
-        streams.append(x)  # NORMED
+        for first, last in pairwise(sorted({0, self.num_layers, *features} - {NORMED})):
+            x, residual = self.run_layers(
+                range(first, last), x, residual, view, self.cache.keys, self.cache.values, self._norms
+            )
+            streams[last] = residual
+        streams[NORMED] = x
         wanted = x[rows.wanted]
         own = rows.own_words and isinstance(self._head, SplitWords)
         logits = self._head.own(wanted) if own else self.project(wanted)  # type: ignore[union-attr]

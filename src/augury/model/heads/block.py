@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -15,9 +15,6 @@ from augury.model.layers import Attention, GatedMLP, Layer
 from augury.model.rope import head_dim, rotary_tables
 from augury.model.split import Heads, split_layer
 from augury.model.target import KVCache, LayerShape, Target
-
-if TYPE_CHECKING:
-    from augury.kernels import LayerRun
 
 
 class RecurrentHead(Protocol):
@@ -101,7 +98,7 @@ class BlockLayers:
         self.layers = layers
         self.shapes = layer_shapes(config, len(layers))
         self.cache = KVCache()
-        self._runs: list[LayerRun] = []  # the layers as they are run
+        self.run_layers = self.ops.fused(layers)
         self._heads = Heads(config.num_attention_heads, config.num_key_value_heads, head_dim(config))
 
     def settle(self, target: Target) -> None:
@@ -113,7 +110,7 @@ class BlockLayers:
             self._heads.check(split.ranks.size, split.field)
             self.layers = [split_layer(layer, self._heads, split) for layer in self.layers]
             self.shapes = [self._heads.shape(split)] * len(self.layers)
-        self._runs = [self.ops.fused(layer) for layer in self.layers]
+        self.run_layers = self.ops.fused(self.layers)
 
     def run(self, rows: Rows, first_input: Tensor | None, residual: Tensor, norm: Tensor) -> tuple[Tensor, Tensor]:
         """See Stack.run."""
@@ -121,9 +118,7 @@ class BlockLayers:
         if x is None:
             x = self.ops.rms_norm(residual, self.layers[0].attention_norm, self.eps)
         norms = [*(layer.attention_norm for layer in self.layers[1:]), norm]
-        for run, keys, values, following in zip(self._runs, self.cache.keys, self.cache.values, norms, strict=True):
-            x, residual = run(x, residual, view, keys, values, following)
-        return x, residual
+        return self.run_layers(range(len(norms)), x, residual, view, self.cache.keys, self.cache.values, norms)
 
 
 class Stack(Protocol):

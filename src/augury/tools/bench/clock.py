@@ -164,9 +164,9 @@ def _timed_functions(engine: Engine, steps: Steps, timed: Callable[..., Any]) ->
         *((ops, name, timed(part, getattr(ops, name))) for name, part in kernels.items()),
     ]
     if face(target.device) == "numba":
-        from augury.kernels.fused_layer import FusedLayer
+        from augury.kernels.fused_layer import FusedLayers
 
-        changes.append((FusedLayer, "__call__", timed(LAYERS, FusedLayer.__call__)))
+        changes.append((FusedLayers, "run", timed(LAYERS, FusedLayers.run)))
     return changes
 
 

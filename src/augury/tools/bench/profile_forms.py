@@ -33,24 +33,28 @@ def forms_of(contender: str, target: Any) -> Forms:
     found = Counter(form for layer in layers for form in _forms_of_layer(layer))
     if layers and (form := _form(getattr(target, "_head", None))):
         found[form] += 1
-    return Forms(contender, dict(found), target.num_layers, sum(_fused(run) for run in getattr(target, "_runs", [])))
+    return Forms(contender, dict(found), target.num_layers, _fused(target))
 
 
 @contextmanager
 def layers_step_by_step(target: Any) -> Iterator[None]:
     """Run layers by their steps for a while, each of which can then be timed."""
-    before = target._runs
-    target._runs = list(target.layers)
+    from augury.kernels.step_by_step import StepByStep
+
+    before = target.run_layers
+    target.run_layers = StepByStep(target.layers)
     try:
         yield
     finally:
-        target._runs = before
+        target.run_layers = before
 
 
-def _fused(run: Any) -> bool:
-    from augury.kernels.fused_layer import FusedLayer
+def _fused(target: Any) -> int:
+    """How many layers are run by compiled code as a whole."""
+    from augury.kernels.fused_layer import FusedLayer, FusedLayers
 
-    return isinstance(run, FusedLayer)
+    run = getattr(target, "run_layers", None)
+    return sum(isinstance(layer, FusedLayer) for layer in run.layers) if isinstance(run, FusedLayers) else 0
 
 
 def _forms_of_layer(layer: Any) -> Iterator[str]:
