@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -25,6 +26,7 @@ class NgramDrafter(TextDrafter):
         low, high = (min(n, setup.max_model_len) for n in (config.prompt_lookup_min, config.prompt_lookup_max))
         self.index = NgramIndex(low, high, latest)
         self.nodes = config.num_speculative_tokens
+        self._parents = chain_parents(1, self.nodes).numpy()
         self.max_model_len = setup.max_model_len
 
     def draft(self, slots: Tensor, lengths: Tensor, history: Tensor, budget: Tensor) -> Draft:
@@ -36,8 +38,7 @@ class NgramDrafter(TextDrafter):
             # Only what is known of the slots at hand crosses over.
             history = history[slots, : int(lengths.max()) if groups else 0].cpu()
             rows = torch.arange(groups)
-        tokens = torch.zeros(groups, self.nodes, dtype=torch.int64)
-        counts = torch.zeros(groups, dtype=torch.int64)
+        tokens, counts = np.zeros((groups, self.nodes), np.int64), np.zeros(groups, np.int64)
         self.index.propose(
             history.numpy(),
             rows.numpy(),
@@ -45,10 +46,12 @@ class NgramDrafter(TextDrafter):
             lengths.numpy(),
             budget.cpu().numpy(),
             self.max_model_len,
-            tokens.numpy(),
-            counts.numpy(),
+            tokens,
+            counts,
         )
-        return Draft(tokens.to(device), chain_parents(groups, self.nodes, device), counts.to(device))
+        parents = np.repeat(self._parents, groups, axis=0)
+        made = [torch.from_numpy(part).to(device) for part in (tokens, parents, counts)]
+        return Draft(made[0], made[1], made[2])
 
     def warm_up(self, device: torch.device) -> None:
         """Compile the index."""

@@ -86,7 +86,7 @@ class Backlog:
             unread = self._unread.get(slot)
             if unread is None or unread.start + unread.count != start:  # a pass that failed is run again: begin anew
                 unread = self._unread[slot] = Unread(start)
-            unread.add(tuple(stream[begin : begin + count].clone() for stream in inputs.features), count)
+            unread.add(tuple(stream[begin : begin + count] for stream in inputs.features), count)
 
     def hand_over(self, inputs: DraftInput) -> DraftInput:
         """The pass's own rows behind those put aside, as if all had been one pass."""

@@ -25,6 +25,7 @@ GAIN = 1.01  # a draft must promise this much over none: less is within what is 
 SOON, LATE = 8, 32  # steps a request is left without drafts before it is asked again, at first and at most
 PROBE = 2  # tokens it is asked for then
 PROBES_MAY_COST = 0.005  # of the time: one request at a time is asked, and less often where rows are dear
+WAKES = 4  # awakenings of a drafter over which their price is averaged
 PAUSE = 1024  # steps without drafts at a load where they were measured to lose
 
 
@@ -51,6 +52,9 @@ class GoodputBudget:
         self._quiet = np.zeros(slots, dtype=np.int64)  # steps since a slot last drafted
         self._patience = np.full(slots, SOON)  # steps it is left without
         self._credit = 1.0  # passes that probes may still cost
+        self._saved_for = 1.0  # passes: what a probe costs that waits for credit
+        self._rested = False  # whether the drafter read nothing in the pass before
+        self._waking = 0.0  # seconds beyond those of drafting, for all that it has to read first
         self._seen: list[tuple[int, int, int]] = []
 
     def seat(self, request: Request) -> None:
@@ -86,12 +90,20 @@ class GoodputBudget:
         spent = step.drafter_seconds
         self.costs.target.learn(step.rows, step.seconds - (spent or 0.0))
         if spent is not None and step.drafter_depth and step.decoding_only:
-            self.costs.drafter.learn(step.drafter_depth, step.requests, spent)
+            self._learn_drafting(step.drafter_depth, step.requests, spent)
+        self._rested = not step.drafter_depth
         self.paired.enter(step)
         found = self.paired.estimate(step.requests) if step.requests else None
         if found is not None:
             step.speedup = found.ratio, found.low, found.high
             self._pause_where_it_loses(step.requests, found)
+
+    def _learn_drafting(self, depth: int, requests: int, seconds: float) -> None:
+        if not self._rested:
+            self.costs.drafter.learn(depth, requests, seconds)
+            return
+        beyond = seconds - float(self.costs.drafter(np.array([float(depth)]), requests)[0])
+        self._waking += (max(beyond, 0.0) - self._waking) / WAKES
 
     def _share_out(self, reach: Floats, rows: int, most: np.ndarray) -> np.ndarray:
         reach = np.where(np.arange(self.nodes) < most[:, None], reach, 0.0)
@@ -110,12 +122,13 @@ class GoodputBudget:
 
     def _with_probe(self, given: np.ndarray, slots: np.ndarray, rows: int, most: np.ndarray) -> np.ndarray:
         """Probe the request that has gone longest without drafts, if that is long enough and can be afforded."""
-        self._credit = min(self._credit + PROBES_MAY_COST, 1.0)
+        self._credit = min(self._credit + PROBES_MAY_COST, max(self._saved_for, 1.0))
         who = longest_without(given, most, slots, self._quiet, self._patience, SOON)
         if who < 0:
             return given
         nodes = min(self.nodes if self._branching else PROBE, int(most[who]))
         price = self._price(rows + int(given.sum()), nodes, len(slots), given.max() == 0)
+        self._saved_for = price
         if price <= self._credit:
             self._credit -= price
             self._patience[slots[who]] = min(2 * self._patience[slots[who]], LATE)
@@ -125,7 +138,7 @@ class GoodputBudget:
     def _price(self, rows: int, nodes: int, requests: int, wakes: bool) -> float:
         """What a probe adds to a pass, in passes; if no other request drafts, the drafter's part too."""
         before, after = self.costs.target.of(rows), self.costs.target.of(rows + nodes)
-        drafting = float(self.costs.drafter(np.array([float(nodes)]), requests)[0]) if wakes else 0.0
+        drafting = float(self.costs.drafter(np.array([float(nodes)]), requests)[0]) + self._waking if wakes else 0.0
         return (after - before + drafting) / before
 
     def _pause_where_it_loses(self, requests: int, found: PairedSpeedup) -> None:

@@ -44,13 +44,12 @@ class LookUps:
     def after(self, flight: Flight, report: list[GroupReport], drafter: Drafter, vocab: int) -> Draft | None:
         """The next drafts after a pass that has landed, in the order of its requests; they are left in the slots."""
         begun, groups = time.perf_counter(), self._groups(flight, report, drafter.branching)
-        slots, lengths, budget = (torch.tensor(column, dtype=torch.int64) for column in groups)
+        slots, lengths, budget = torch.tensor(groups, dtype=torch.int64).unbind()
         draft = None
         if flight.step.budget:
             draft = self._ask(drafter, slots, lengths, budget)
-            draft.count = torch.minimum(draft.count, first_outside(draft.tokens, vocab))
+            draft.count = self._leave_in_slots(slots, draft, vocab)
             self._unread.difference_update(groups[0])
-            self._leave_in_slots(slots, draft)
         else:
             self._unread.update(groups[0])
             if any(item.nodes for item in flight.scheduled):
@@ -108,17 +107,25 @@ class LookUps:
             )
         )
 
-    def _leave_in_slots(self, slots: Tensor, draft: Draft) -> None:
+    def _leave_in_slots(self, slots: Tensor, draft: Draft, vocab: int) -> Tensor:
+        """Write drafts to their slots, as far as the target has their tokens; how many of each that are."""
         pending, width = self._state.draft, draft.tokens.shape[1]
-        parts = [slots[:, None], draft.count[:, None], draft.tokens, draft.parents]
+        if self._on_host and self._state.leader is None:
+            from augury.kernels.pending_numba import leave_pending
+
+            slots_of = pending.tokens, pending.parents, pending.count
+            return leave_pending((draft.tokens, draft.parents, draft.count), slots, vocab, slots_of)
+        count = torch.minimum(draft.count, first_outside(draft.tokens, vocab))
+        parts = [slots[:, None], count[:, None], draft.tokens, draft.parents]
         sent = self._there(torch.cat(parts, dim=1))
         at = sent[:, 0]
         pending.count[at] = sent[:, 1]
         pending.tokens[:, :width][at] = sent[:, 2 : 2 + width]
         pending.parents[:, :width][at] = sent[:, 2 + width :]
         if self._state.leader is not None:
-            told = (part.tolist() for part in (slots, draft.tokens, draft.parents, draft.count))
+            told = (part.tolist() for part in (slots, draft.tokens, draft.parents, count))
             self._state.note("drafts", *told)
+        return count
 
     def _there(self, values: Tensor) -> Tensor:
         return self._state.staging.send(values.numpy())

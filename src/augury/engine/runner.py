@@ -193,6 +193,8 @@ class Runner:
         if self.drafter is None or self.drafter.on_host:
             return output
         draft = self._draft(step_input, scored.seg, output)
+        if draft is None:
+            return output
         nodes = draft.count[:, None]
         depth = tree_depths(draft)[:, None] if self.drafter.branching else nodes
         written = [] if self.state.masks is None else [draft.tokens, draft.parents]  # for the next pass's grammars
@@ -201,7 +203,7 @@ class Runner:
 
     def propose(self, step_input: StepInput, output: StepOutput) -> Draft | None:
         """Draft for every group that drew a token, unless the pass has done so already."""
-        if self.drafter is None or self.drafter.looks_up or output.draft is not None:
+        if self.drafter is None or self.drafter.looks_up or not self.drafter.on_host:
             return output.draft
         return self._draft(step_input, Segments.pack(step_input.segments.to(self.target.device)), output)
 
@@ -222,15 +224,15 @@ class Runner:
             return False
         return flight.step.budget > 0 or not self.drafter.looks_up
 
-    def _draft(self, step_input: StepInput, segments: Segments, output: StepOutput) -> Draft:
-        """Ask the drafter, and leave the drafts in the slots."""
+    def _draft(self, step_input: StepInput, segments: Segments, output: StepOutput) -> Draft | None:
+        """Ask the drafter, and leave the drafts in the slots; None: it rests."""
         assert self.drafter is not None
         begun = time.perf_counter()
         inputs = draft_input(self.state, self.block_size, step_input, segments, output)
         if self.backlog is not None and step_input.rests and not self.backlog.full:
             self.backlog.put_aside(inputs)
             self.state.draft.count[segments.slots] = 0
-            return Draft.empty(len(segments.slots), self.nodes)
+            return None
         if self.backlog is not None:
             inputs = self.backlog.hand_over(inputs)
         self.drafter.observe(output.outcome)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from augury.kernels.faces import face
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     import torch
     from torch import Tensor
@@ -25,11 +25,26 @@ if TYPE_CHECKING:
     from augury.model.layers import Layer
 
     AnyPacked = Packed | Tiled | Quantized
-    # Some layers in a row, from the first one's normed input and the stream beside it to those of the layer after them;
-    # with the keys and values of all layers, and the norm after each.
-    LayersRun = Callable[
-        [range, Tensor, Tensor, Any, Sequence[Tensor], Sequence[Tensor], Sequence[Tensor]], tuple[Tensor, Tensor]
-    ]
+
+
+class LayersRun(Protocol):
+    """The layers of a model or a head, one after the other."""
+
+    def __call__(
+        self,
+        x: Tensor,
+        residual: Tensor,
+        view: Any,
+        stores: tuple[Sequence[Tensor], Sequence[Tensor]],
+        norms: Sequence[Tensor],
+        kept: Sequence[int] = (),
+    ) -> tuple[Tensor, Tensor, list[Tensor]]:
+        """From the first layer's normed input and the stream beside it to those that follow the last layer.
+
+        `stores` are the keys and the values of all layers, `norms` what follows each; and the streams after as many
+        layers as `kept` says.
+        """
+        ...
 
 
 class Ops(Protocol):

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from augury.kernels.arrays import Array, array_of, lasting, optional, with_array
-from augury.kernels.layer_numba import CACHE, COLUMNS, NORMS, run_layers
+from augury.kernels.layer_numba import CACHE, COLUMNS, KEPT, NORMS, run_layers
 from augury.kernels.pace import ThreadTimings, kind_of
 from augury.kernels.tiles import Tiled
 from augury.kernels.unpack import BLOCK
@@ -84,7 +84,15 @@ class FusedLayer:
         """Its line of the table, but for what comes with a pass: the norm after it, and its keys and values."""
         mlp_norm, q_norm, k_norm = self.norms
         arrays = (*self.matrices, mlp_norm, mlp_norm, q_norm, k_norm, *self.stacks, *self.rotary)
-        return [*(array.ctypes.data for array in arrays), 0, 0]
+        return [*(array.ctypes.data for array in arrays), 0, 0, -1]
+
+
+class FirstLayer(NamedTuple):
+    """What stands for all layers of a call: their arrays have the shapes of these."""
+
+    layer: FusedLayer
+    norm: Array
+    cache: tuple[Array, Array]
 
 
 class FusedLayers:
@@ -104,38 +112,50 @@ class FusedLayers:
 
     def __call__(
         self,
-        span: range,
         x: Tensor,
         residual: Tensor,
         view: PassArrays,
-        keys: Sequence[Tensor],
-        values: Sequence[Tensor],
+        stores: tuple[Sequence[Tensor], Sequence[Tensor]],
         norms: Sequence[Tensor],
-    ) -> tuple[Tensor, Tensor]:
-        """Run the layers of a span."""
-        n = span.start
-        while n < span.stop:
+        kept: Sequence[int] = (),
+    ) -> tuple[Tensor, Tensor, list[Tensor]]:
+        """Run all of them."""
+        n, (keys, values) = 0, stores
+        streams = np.empty((len(kept), *residual.shape), np.float32)
+        self._note_places(keys, values, norms, kept)
+        while n < len(self.layers):
             layer = self.layers[n]
-            if not isinstance(layer, FusedLayer):
+            if isinstance(layer, FusedLayer):
+                first, end = FirstLayer(layer, lasting(norms[n]), (lasting(keys[n]), lasting(values[n]))), self._end[n]
+                while n < end:
+                    x, residual, n = self._timed(n, end, x, residual, view, first, streams)
+            else:
                 x, residual = layer(x, residual, view, keys[n], values[n], norms[n])
                 n += 1
-                continue
-            end = min(self._end[n], span.stop)
-            self._table[n:end, NORMS + 1] = [norm.data_ptr() for norm in norms[n:end]]
-            self._table[n:end, CACHE] = [store.data_ptr() for store in keys[n:end]]
-            self._table[n:end, CACHE + 1] = [store.data_ptr() for store in values[n:end]]
-            first = layer, lasting(norms[n]), (lasting(keys[n]), lasting(values[n]))
-            while n < end:
-                x, residual, n = self._timed(n, end, x, residual, view, *first)
-        return x, residual
+                if n in kept:
+                    streams[kept.index(n)] = array_of(residual)
+        return x, residual, [with_array(stream) for stream in streams]
 
-    def _timed(self, n: int, end: int, x: Tensor, residual: Tensor, view: PassArrays, *first: Any) -> Any:
+    def _note_places(
+        self, keys: Sequence[Tensor], values: Sequence[Tensor], norms: Sequence[Tensor], kept: Sequence[int]
+    ) -> None:
+        """What of the table comes with a pass."""
+        self._table[:, NORMS + 1] = [norm.data_ptr() for norm in norms]
+        self._table[:, CACHE] = [store.data_ptr() for store in keys]
+        self._table[:, CACHE + 1] = [store.data_ptr() for store in values]
+        self._table[:, KEPT] = -1
+        for number, layers in enumerate(kept):
+            self._table[layers - 1, KEPT] = number
+
+    def _timed(
+        self, n: int, end: int, x: Tensor, residual: Tensor, view: PassArrays, first: FirstLayer, streams: Array
+    ) -> tuple[Tensor, Tensor, int]:
         """Run as many layers as may run before somebody looks at the clock; and the layer after them."""
         if self.threads == 1:
-            return *self.run(1, n, end, x, residual, view, *first), end
-        kind, rows = kind_of(len(view.write), view.keys, first[0].bytes), len(view.write)
+            return *self.run(1, n, end, x, residual, view, first, streams), end
+        kind, rows = kind_of(len(view.write), view.keys, first.layer.bytes), len(view.write)
         threads, count = PACE.begin(kind, rows, self.threads, end - n, begun := perf_counter())
-        found = self.run(threads, n, n + count, x, residual, view, *first)
+        found = self.run(threads, n, n + count, x, residual, view, first, streams)
         PACE.took(kind, rows, threads, count, (ended := perf_counter()) - begun, ended)
         return *found, n + count
 
@@ -147,11 +167,11 @@ class FusedLayers:
         x: Tensor,
         residual: Tensor,
         view: PassArrays,
-        like: FusedLayer,
-        norm: Array,
-        cache: tuple[Array, Array],
+        first: FirstLayer,
+        streams: Array,
     ) -> tuple[Tensor, Tensor]:
         """One call of compiled code."""
+        like, cache = first.layer, first.cache
         scale, window, eps = like.numbers
         heads = int(like.matrices[2].shape[1]) * BLOCK // cache[0].shape[2]
         following, stream = run_layers(
@@ -160,7 +180,7 @@ class FusedLayers:
             array_of(residual),
             self._table[n:end],
             like.matrices,
-            (like.norms[0], norm, *like.norms[1:]),
+            (like.norms[0], first.norm, *like.norms[1:]),
             like.digits,
             view.adapters,
             like.stacks,
@@ -169,6 +189,7 @@ class FusedLayers:
             view.rows,
             view.write,
             (view.block_size, heads, scale, window, eps),
+            streams,
         )
         return with_array(following), with_array(stream)
 

@@ -1,8 +1,8 @@
 """Decoder layers of packed matrices on a CPU, in one call, by threads that stay together throughout.
 
 A layer's ten steps take as long as Python takes to begin them, where rows are few, and waking threads for each takes
-longer than most of them. Prompts come this way too: code that is compiled into another function may be vectorised in another
-way, and a row's bits must not depend on its company.
+longer than most of them. Prompts come this way too: code that is compiled into another function may be vectorised in
+another way, and a row's bits must not depend on its company.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from augury.kernels.unpack import BLOCK
 
 PANEL_ROWS = 128  # rows at a time, so that they stay in the second-level cache
 
-# Where a layer's line of the table says where what is.
-MATRICES, NORMS, STACKS, ROTARY, CACHE, COLUMNS = 0, 8, 12, 24, 26, 28
+# Where a layer's line of the table says where what is; the last is the number its stream is kept under, or -1.
+MATRICES, NORMS, STACKS, ROTARY, CACHE, KEPT, COLUMNS = 0, 8, 12, 24, 26, 28, 29
 
 _NO_SINKS = np.empty(0, np.float32)
 
@@ -47,7 +47,7 @@ def _product(thread, threads, crew, met, x, matrix, digits, room, stack, adapter
 @njit(**STEADY)
 def _share(
     thread, threads, crew, x, residual, table, matrices, norms, digits, adapters, stacks, rotary, cache, view, write,
-    shape, rooms,
+    shape, rooms, streams,
 ):  # fmt: skip
     """What one thread does of all layers; see run_layers."""
     block_size, heads, scale, window, eps = shape
@@ -72,6 +72,8 @@ def _share(
         met = meet(crew, threads, met)
         met = _product(thread, threads, crew, met, gated, weights[6:], digits, room, added[9:], adapters, stream)
         add_rms_norm(stream[first:last], middle[first:last], next_norm, eps, following[first:last])
+        if table[n, KEPT] >= 0:
+            streams[table[n, KEPT], first:last] = stream[first:last]
         x, residual = following, stream
         met = meet(crew, threads, met)
 
@@ -96,13 +98,14 @@ def _rooms(rows, given, hidden, width, heads, inner, digits):
 
 @njit(parallel=True, **STEADY)
 def run_layers(
-    threads, x, residual, table, matrices, norms, digits, adapters, stacks, rotary, cache, view, write, shape
+    threads, x, residual, table, matrices, norms, digits, adapters, stacks, rotary, cache, view, write, shape,
+    streams,
 ):  # fmt: skip
     """The normed input of the layer after these, and the residual stream that it is the norm of.
 
-    The arrays are the first layer's; `table` [layers, COLUMNS] says where each layer's are, of the same shapes. Tuples
-    are flat, because a parallel loop takes no others: tiles and bias of four matrices, and the three parts of their
-    adapters.
+    The arrays are the first layer's; `table` [layers, COLUMNS] says where each layer's are, of the same shapes, and
+    `streams` takes those that are kept. Tuples are flat, because a parallel loop takes no others: tiles and bias of
+    four matrices, and the three parts of their adapters.
     """
     keys, hidden, inner, heads = cache[0], residual.shape[1], matrices[6].shape[1] * BLOCK, matrices[2].shape[1] * BLOCK
     width, crew = (shape[1] + 2 * keys.shape[1]) * keys.shape[2], new_crew()
@@ -112,12 +115,12 @@ def run_layers(
             if all_here(crew, threads):
                 _share(
                     np.int64(share), threads, crew, x, residual, table, matrices, norms, digits, adapters, stacks,
-                    rotary, cache, view, write, shape, rooms,
+                    rotary, cache, view, write, shape, rooms, streams,
                 )  # fmt: skip
     if threads == 1 or left_alone(crew):
         one = np.int64(1)  # a literal would have all of it compiled once more
         _share(
             one - 1, one, crew, x, residual, table, matrices, norms, digits, adapters, stacks, rotary, cache, view,
-            write, shape, rooms,
+            write, shape, rooms, streams,
         )  # fmt: skip
     return rooms[7], rooms[6]

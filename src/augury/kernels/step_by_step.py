@@ -20,15 +20,16 @@ class StepByStep:
 
     def __call__(
         self,
-        span: range,
         x: Tensor,
         residual: Tensor,
         view: Any,
-        keys: Sequence[Tensor],
-        values: Sequence[Tensor],
+        stores: tuple[Sequence[Tensor], Sequence[Tensor]],
         norms: Sequence[Tensor],
-    ) -> tuple[Tensor, Tensor]:
-        """Run the layers of a span."""
-        for n in span:
-            x, residual = self.layers[n](x, residual, view, keys[n], values[n], norms[n])
-        return x, residual
+        kept: Sequence[int] = (),
+    ) -> tuple[Tensor, Tensor, list[Tensor]]:
+        """Run all of them."""
+        streams = [residual]
+        for layer, keys, values, norm in zip(self.layers, *stores, norms, strict=True):
+            x, residual = layer(x, residual, view, keys, values, norm)
+            streams.append(residual)
+        return x, residual, [streams[n] for n in kept]

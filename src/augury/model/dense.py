@@ -3,7 +3,6 @@ lean decoder over packed rows."""
 
 from __future__ import annotations
 
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -90,14 +89,11 @@ class Dense:
         if self.current is not None:
             self.current.adapters = rows.adapters
         residual = self.embed(rows.tokens)
-        streams = {0: residual}
+        embedded, kept = residual, sorted({n for n in features if n > 0})
         x = ops.rms_norm(residual, self._first_norm, self._eps)
-        for first, last in pairwise(sorted({0, self.num_layers, *features} - {NORMED})):
-            x, residual = self.run_layers(
-                range(first, last), x, residual, view, self.cache.keys, self.cache.values, self._norms
-            )
-            streams[last] = residual
-        streams[NORMED] = x
+        stores = self.cache.keys, self.cache.values
+        x, _, found = self.run_layers(x, residual, view, stores, self._norms, kept)
+        streams = {0: embedded, **dict(zip(kept, found, strict=True)), NORMED: x}
         wanted = x[rows.wanted]
         own = rows.own_words and isinstance(self._head, SplitWords)
         logits = self._head.own(wanted) if own else self.project(wanted)  # type: ignore[union-attr]

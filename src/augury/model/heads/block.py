@@ -118,7 +118,7 @@ class BlockLayers:
         if x is None:
             x = self.ops.rms_norm(residual, self.layers[0].attention_norm, self.eps)
         norms = [*(layer.attention_norm for layer in self.layers[1:]), norm]
-        return self.run_layers(range(len(norms)), x, residual, view, self.cache.keys, self.cache.values, norms)
+        return self.run_layers(x, residual, view, (self.cache.keys, self.cache.values), norms)[:2]
 
 
 class Stack(Protocol):
