@@ -54,7 +54,7 @@ class GoodputBudget:
         self._credit = 1.0  # passes that probes may still cost
         self._saved_for = 1.0  # passes: what a probe costs that waits for credit
         self._rested = False  # whether the drafter read nothing in the pass before
-        self._waking = 0.0  # seconds beyond those of drafting, for all that it has to read first
+        self._woken, self._waking = 0, 0.0  # how often, and seconds beyond those of drafting for what it reads first
         self._seen: list[tuple[int, int, int]] = []
 
     def seat(self, request: Request) -> None:
@@ -103,7 +103,8 @@ class GoodputBudget:
             self.costs.drafter.learn(depth, requests, seconds)
             return
         beyond = seconds - float(self.costs.drafter(np.array([float(depth)]), requests)[0])
-        self._waking += (max(beyond, 0.0) - self._waking) / WAKES
+        self._woken = min(self._woken + 1, WAKES)
+        self._waking += (max(beyond, 0.0) - self._waking) / self._woken
 
     def _share_out(self, reach: Floats, rows: int, most: np.ndarray) -> np.ndarray:
         reach = np.where(np.arange(self.nodes) < most[:, None], reach, 0.0)

@@ -231,7 +231,7 @@ class Runner:
         inputs = draft_input(self.state, self.block_size, step_input, segments, output)
         if self.backlog is not None and step_input.rests and not self.backlog.full:
             self.backlog.put_aside(inputs)
-            self.state.draft.count[segments.slots] = 0
+            self.state.draft.count.numpy()[step_input.segments[0].numpy()] = 0
             return None
         if self.backlog is not None:
             inputs = self.backlog.hand_over(inputs)
