@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from augury.config.per_request import SpecOptions
 from augury.engine.cost import DraftCost, RowCost, every_size, measure_rows, sizes_of
 from augury.engine.goodput import GAIN, Costs, GoodputBudget, share_out
-from augury.engine.odds import Odds
+from augury.engine.odds import IN_RUNS, STEADY, Odds, Trust
 from augury.engine.paired import LEAST, Paired
 from augury.engine.rows import round_up
 from augury.observe.steps import Step
@@ -157,10 +157,10 @@ class Machine:
         return (self.tokens - tokens) / (self.seconds - seconds)
 
 
-def machine(chances: list[list[float]], row: float, level: float, seed: int = 0) -> Machine:
+def machine(chances: list[list[float]], row: float, level: float, seed: int = 0, trust: Trust = IN_RUNS) -> Machine:
     """A controller that knows the price of rows roughly and of the drafter not at all."""
     rows = RowCost({n: 1 + 0.7 * row * n for n in (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)})
-    budget = GoodputBudget(len(chances[0]), len(chances), Costs(rows, DraftCost(0.1)))
+    budget = GoodputBudget(len(chances[0]), len(chances), Costs(rows, DraftCost(0.1)), trust=trust)
     return Machine(budget, chances, row, level, np.random.default_rng(seed))
 
 
@@ -181,10 +181,11 @@ CASES = {
 }
 
 
+@pytest.mark.parametrize("trust", [IN_RUNS, STEADY], ids=["in runs", "steady"])
 @pytest.mark.parametrize("name", CASES)
-def test_it_is_never_slower_and_near_the_best_fixed_number(name: str) -> None:
+def test_it_is_never_slower_and_near_the_best_fixed_number(name: str, trust: Trust) -> None:
     chances, row, level = CASES[name]
-    run = machine(chances, row, level)
+    run = machine(chances, row, level, trust=trust)
     got = run.rate(600)  # from the first step on, learning included
     fixed = [fixed_rate(chances, row, level, nodes) for nodes in range(len(chances[0]) + 1)]
     assert got > 0.98 * fixed[0]
@@ -201,6 +202,29 @@ def test_a_change_of_text_is_noticed_within_fifty_steps() -> None:
         run.chances[0] = text[0]
         run.rate(50)
         assert run.rate(100) > share * fixed_rate(text, row, level, nodes)
+
+
+def test_a_steady_drafter_that_pays_little_is_not_given_up_after_a_few_failures() -> None:
+    chances, row, level = [[0.45, 0.4, 0.4]], 0.2, 0.16
+
+    def rate(trust: Trust) -> float:
+        return float(np.mean([machine(chances, row, level, seed, trust).rate(600) for seed in range(8)]))
+
+    assert rate(STEADY) > 1.01 * rate(IN_RUNS)
+    assert rate(STEADY) > 0.97 * max(fixed_rate(chances, row, level, nodes) for nodes in range(4))
+
+
+def test_a_steady_drafter_that_gets_worse_is_noticed_within_fifty_steps_and_getting_better_too() -> None:
+    good, bad, row, level = [0.75, 0.7, 0.7], [0.35, 0.3, 0.3], 0.2, 0.16
+    runs = [machine([good], row, level, seed, STEADY) for seed in range(8)]
+    for run in runs:
+        run.rate(200)
+    for text in (bad, good, bad):
+        best = max(fixed_rate([text], row, level, nodes) for nodes in range(4))
+        for run in runs:
+            run.chances[0] = text
+            run.rate(50)
+        assert np.mean([run.rate(100) for run in runs]) > 0.96 * best
 
 
 def test_the_ratio_to_plain_is_the_true_one() -> None:

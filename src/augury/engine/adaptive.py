@@ -12,6 +12,7 @@ from augury.engine.blanks import run_blank
 from augury.engine.cost import DraftCost, RowCost, every_size, measure_rows, sizes_of
 from augury.engine.cost_file import remembered
 from augury.engine.goodput import Costs, GoodputBudget
+from augury.engine.odds import IN_RUNS, STEADY
 from augury.engine.rows import round_up
 from augury.engine.runner import Runner
 
@@ -43,4 +44,5 @@ def adaptive_budget(spec: SpeculativeConfig, slots: int, runner: Runner, kept: P
     if not drafter.on_host and not runner.on_gpu and drafter.saver is None:
         runner.let_rest()
     costs = Costs(rows, DraftCost(level))
-    return GoodputBudget(nodes, slots, costs, drafter.branching, spec.plain_pass_every)
+    trust = STEADY if spec.card.has_weights else IN_RUNS
+    return GoodputBudget(nodes, slots, costs, drafter.branching, spec.plain_pass_every, trust)

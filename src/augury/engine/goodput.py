@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from augury.engine.cost import DraftCost, Floats, RowCost
-from augury.engine.odds import Odds
+from augury.engine.odds import IN_RUNS, Odds, Trust
 from augury.engine.paired import Paired, PairedSpeedup
 from augury.engine.request import Request
 from augury.kernels.budget_numba import longest_without, share_rows
@@ -39,10 +39,18 @@ class Costs(NamedTuple):
 class GoodputBudget:
     """Gives rows to the requests where they pay most."""
 
-    def __init__(self, nodes: int, slots: int, costs: Costs, branching: bool = False, slice_every: int = 64) -> None:
+    def __init__(
+        self,
+        nodes: int,
+        slots: int,
+        costs: Costs,
+        branching: bool = False,
+        slice_every: int = 64,
+        trust: Trust = IN_RUNS,
+    ) -> None:
         self.nodes = nodes
         self.costs = costs
-        self.odds = Odds(slots, nodes)
+        self.odds = Odds(slots, nodes, trust)
         self.paired = Paired()
         self._branching = branching
         self._slice_every = slice_every
