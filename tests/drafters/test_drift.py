@@ -121,7 +121,7 @@ def drafting(request: Any, toy_model: Path, gates: Gates) -> Drafting:
 def test_rows_are_those_of_one_pass(drafting: Drafting, right: list[bool], steps: int) -> None:
     llm, script = drafting.llm, Script(drafting.texts, right)
     drafter: Any = llm.engine.drafter
-    writer = drafter._writer if drafting.kind in BLOCKS else drafter._chain
+    writer = drafter.chain
     as_it_was, writer._pick = writer._pick, script.pick
     try:
         tokenizer = llm.get_tokenizer()
@@ -148,7 +148,7 @@ def test_rows_are_those_of_one_pass(drafting: Drafting, right: list[bool], steps
 def test_the_script_is_followed(drafting: Drafting) -> None:
     """All right: every draft is accepted whole; all wrong: none is. Otherwise the test above would test nothing."""
     drafter: Any = drafting.llm.engine.drafter
-    writer, texts = drafter._writer if drafting.kind in BLOCKS else drafter._chain, drafting.texts
+    writer, texts = drafter.chain, drafting.texts
     as_it_was = writer._pick
     for right in (True, False):
         script = Script(texts[:1], [right])

@@ -15,6 +15,7 @@ from augury.verify.sampling import Outcome, SlotSampling
 from augury.verify.tree import Draft
 
 if TYPE_CHECKING:
+    from augury.drafters.chain import ChainWriter
     from augury.drafters.saver import Saver
 
 
@@ -77,6 +78,7 @@ class Drafter:
     branching = False  # whether a node may have more than one child
     keeps_drafts = False  # it takes accepted drafts for its own, and does not read them again
     on_host = True  # whether it looks at tokens outside the device; otherwise it is captured with the target's pass
+    chain: ChainWriter | None = None  # what its chains are written by, if that can tell how sure it is of them
     looks_up = False  # it reads slots, lengths, budgets and texts alone, on the host, and catches up on missed passes
 
     @property

@@ -28,6 +28,7 @@ class BlockDrafter(Drafter):
     """A block network beside its target: its context, its cache, its limits."""
 
     on_host = False
+    chain: ChainWriter
 
     def __init__(self, config: SpeculativeConfig, setup: DrafterSetup, head: DFlash) -> None:
         """Take a loaded network."""
@@ -42,7 +43,7 @@ class BlockDrafter(Drafter):
         if not setup.dummy:  # random weights guess nothing under any reading
             settle_dflash(head, setup.directory, setup.max_model_len, self.depth)
         self.needs = Needs(head.features)
-        self._writer = ChainWriter(config, self.vocab, self.device)
+        self.chain = ChainWriter(config, self.vocab, self.device)
 
     @property
     def network(self) -> object | None:

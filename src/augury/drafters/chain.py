@@ -7,12 +7,15 @@ from torch import Tensor
 
 from augury.config.speculative import SpeculativeConfig
 from augury.drafters.base import DraftInput
+from augury.drafters.confidence import Confidence
 from augury.drafters.pick import make_pick
 from augury.verify.tree import Draft, chain_parents
 
 
 class ChainWriter:
     """Turns scores into chains."""
+
+    confidence: Confidence | None = None  # ends chains early, where the controller wants that
 
     def __init__(
         self, config: SpeculativeConfig, vocab: int, device: torch.device, targets: Tensor | None = None
@@ -21,27 +24,40 @@ class ChainWriter:
         self._keeps_probs = config.keeps_probs
         self._nodes, self._vocab, self._device = config.num_speculative_tokens, vocab, device
 
-    def blank(self, groups: int) -> Draft:
-        """A chain for every group, still empty."""
+    def begin(self, inputs: DraftInput, budget: Tensor) -> Draft:
+        """A chain for every group, still empty, of at most `budget` tokens."""
+        if self.confidence is not None:
+            self.confidence.begin(inputs, budget)
+        groups = len(budget)
         tokens = torch.zeros(groups, self._nodes, dtype=torch.int64, device=self._device)
         shape = (groups, self._nodes, self._vocab)
         probs = torch.zeros(shape, dtype=torch.float32, device=self._device) if self._keeps_probs else None
         parents = chain_parents(groups, self._nodes, self._device)
-        return Draft(tokens, parents, torch.zeros_like(tokens[:, 0]), probs, branching=False)
+        return Draft(tokens, parents, budget, probs, branching=False)
 
     def write(self, draft: Draft, inputs: DraftInput, logits: Tensor, i: int) -> Tensor:
         """Choose token i of every chain from scores [G, V]; gives it back."""
         picked = self._pick(logits, inputs.slots, inputs.lengths + i, inputs.sampling, i)
         draft.tokens[:, i] = picked.tokens
+        if self.confidence is not None:
+            self._pays = self.confidence.note(logits, i)
         if draft.probs is not None and picked.probs is not None:
             draft.probs[:, i] = picked.probs
         return picked.tokens
 
-    def at_once(self, inputs: DraftInput, logits: Tensor, budget: Tensor) -> Draft:
-        """All tokens from scores [G * K, V] that came out of one pass."""
-        draft = self.blank(len(budget))
-        lines = logits.view(len(budget), self._nodes, -1)
-        for i in range(self._nodes):
-            self.write(draft, inputs, lines[:, i].contiguous(), i)
-        draft.count = budget
+    def goes_on(self) -> bool:
+        """Whether a drafter that guesses token by token should make another guess."""
+        return self.confidence is None or self._pays
+
+    def finish(self, draft: Draft, at_once: bool = False) -> Draft:
+        """The chain is as long as it gets; `at_once`, all its guesses came out of one pass."""
+        if self.confidence is not None:
+            draft.count = self.confidence.finish(at_once)
         return draft
+
+    def at_once(self, inputs: DraftInput, lines: Tensor, budget: Tensor) -> Draft:
+        """All tokens from scores [G, K, V] that came out of one pass."""
+        draft = self.begin(inputs, budget)
+        for i in range(lines.shape[1]):
+            self.write(draft, inputs, lines[:, i].contiguous(), i)
+        return self.finish(draft, at_once=True)

@@ -30,7 +30,7 @@ class DFlashDrafter(BlockDrafter):
         dtype = choose_head_dtype(setup.dtype, setup.target)
         head = load_dflash(find_drafter(config, setup.dummy), setup.target, dtype, setup.max_model_len, setup.dummy)
         super().__init__(config, setup, head)
-        self._walk = SelectorWalk(head, config, self._writer, self.vocab) if isinstance(head, DFlash2) else None
+        self._walk = SelectorWalk(head, config, self.chain, self.vocab) if isinstance(head, DFlash2) else None
         self._tree = None if self._walk is not None else self._free_tree(config)
 
     def propose(self, inputs: DraftInput) -> Draft:
@@ -43,7 +43,7 @@ class DFlashDrafter(BlockDrafter):
             return self._walk(inputs, self.head.states(rows, masked).view(len(budget), steps, -1), budget)
         logits = self.head.fill(rows, masked)
         lines = logits.view(len(budget), steps, self.vocab)
-        return self._chain(inputs, lines, budget) if self._tree is None else self._grown(lines, masks, budget)
+        return self.chain.at_once(inputs, lines, budget) if self._tree is None else self._grown(lines, masks, budget)
 
     def _free_tree(self, config: SpeculativeConfig) -> LiteralTree | MarginalTree | None:
         """A tree over positions that know nothing of each other."""
@@ -52,13 +52,6 @@ class DFlashDrafter(BlockDrafter):
         if config.tree:
             return MarginalTree(self.nodes, min(config.tree.top_k, self.vocab), self.depth, self.device)
         return None
-
-    def _chain(self, inputs: DraftInput, lines: Tensor, budget: Tensor) -> Draft:
-        draft = self._writer.blank(len(budget))
-        for i in range(lines.shape[1]):
-            self._writer.write(draft, inputs, lines[:, i].contiguous(), i)
-        draft.count = budget
-        return draft
 
     def _grown(self, lines: Tensor, masks: Tensor, budget: Tensor) -> Draft:
         assert self._tree is not None

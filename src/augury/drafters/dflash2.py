@@ -24,8 +24,8 @@ NEVER = float("-inf")
 class SelectorWalk:
     """Turns the hidden states of blocks into drafts."""
 
-    def __init__(self, head: DFlash2, config: SpeculativeConfig, writer: ChainWriter, vocab: int) -> None:
-        self._head, self._writer, self._vocab = head, writer, vocab
+    def __init__(self, head: DFlash2, config: SpeculativeConfig, chain: ChainWriter, vocab: int) -> None:
+        self._head, self._chain, self._vocab = head, chain, vocab
         self._tree = _tree_shape(config, head.selector.top_k)
 
     def __call__(self, inputs: DraftInput, hidden: Tensor, budget: Tensor) -> Draft:
@@ -33,13 +33,12 @@ class SelectorWalk:
         found, newest = self._head.nominees(hidden), newest_tokens(inputs)
         if self._tree is not None:
             return self._grown(self._tree, found, newest, budget)
-        draft, tokens = self._writer.blank(len(budget)), newest
+        draft, tokens = self._chain.begin(inputs, budget), newest
         for i in range(hidden.shape[1]):
             scores = self._head.selector.pairs(found, i, tokens[:, None])[:, 0]
             wide = scores.new_full((len(scores), self._vocab), NEVER).scatter(1, found.tokens[:, i], scores)
-            tokens = self._writer.write(draft, inputs, wide, i)
-        draft.count = budget
-        return draft
+            tokens = self._chain.write(draft, inputs, wide, i)
+        return self._chain.finish(draft, at_once=True)
 
     def _grown(self, tree: TreeShape, found: Nominees, newest: Tensor, budget: Tensor) -> Draft:
         """A tree of ranks, then of the tokens they stand for; beyond the block there are none to score."""

@@ -30,6 +30,7 @@ class ModelDrafter(Drafter):
     keeps_drafts = True
     needs = Needs()
     on_host = False
+    chain: ChainWriter
 
     def __init__(self, config: SpeculativeConfig, setup: DrafterSetup) -> None:
         """Load the drafter next to its target."""
@@ -49,7 +50,7 @@ class ModelDrafter(Drafter):
         self.shared = SharedVocabulary(setup.directory, directory, sizes, self.device) if mixed else None
         self.vocab = target.vocab_size if mixed else min(sizes)  # padding rows are not tokens
         self.lacks_rows = sizes[1] < sizes[0]  # a request may still hold ids of padded rows
-        self._chain = ChainWriter(config, self.vocab, self.device)
+        self.chain = ChainWriter(config, self.vocab, self.device)
         self._tree = TreeShape.of(config, self.vocab)
         self.branching = self._tree is not None
         facts = read_facts(str(directory))
@@ -97,7 +98,7 @@ class ModelDrafter(Drafter):
         written = (budget - 1).clamp(min=0) if self._tree is None and self._mask is None else 0
         self._cached[inputs.slots] = torch.where(fits, inputs.lengths + written, begin)
         if self._mask is not None:
-            return self._chain.at_once(inputs, logits, budget)
+            return self.chain.at_once(inputs, logits.view(len(budget), self.nodes, -1), budget)
         if self._tree is not None:
             return self._as_tree(self._tree, inputs, logits, budget)
         return self._one_by_one(inputs, logits, budget)
@@ -112,13 +113,17 @@ class ModelDrafter(Drafter):
         return self.shared.write(self.model.forward(rows).logits)
 
     def _one_by_one(self, inputs: DraftInput, logits: Tensor, budget: Tensor) -> Draft:
-        draft, steps = self._chain.blank(len(budget)), most_steps(budget, self.nodes)
+        draft, steps = self.chain.begin(inputs, budget), most_steps(budget, self.nodes)
         for i in range(steps):
-            tokens = self._chain.write(draft, inputs, logits, i)
-            if i + 1 < steps:
-                logits = self._score(step_rows(inputs, tokens, i, budget))
-        draft.count = budget
-        return draft
+            tokens = self.chain.write(draft, inputs, logits, i)
+            if i + 1 == steps:
+                break
+            if not self.chain.goes_on():
+                written = inputs.lengths + i  # rows of later guesses have not been run
+                self._cached[inputs.slots] = torch.minimum(self._cached[inputs.slots], written)
+                break
+            logits = self._score(step_rows(inputs, tokens, i, budget))
+        return self.chain.finish(draft)
 
     def _as_tree(self, tree: TreeShape, inputs: DraftInput, logits: Tensor, budget: Tensor) -> Draft:
         def run(tokens: Tensor, states: Tensor | None, bits: Tensor, depth: int, number: int) -> tuple[Tensor, None]:

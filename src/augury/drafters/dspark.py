@@ -43,13 +43,14 @@ class DSparkDrafter(BlockDrafter):
         newest = newest_tokens(inputs)
         if self._tree is not None:
             return self._grown(self._tree, base, hidden, newest, budget)
-        draft, state = self._writer.blank(len(budget)), self.head.start(len(budget))
+        draft, state = self.chain.begin(inputs, budget), self.head.start(len(budget))
         tokens = newest
         for i in range(steps):
             logits, state = self.head.guess(base[:, i].contiguous(), hidden[:, i], tokens, state, self._top_k)
-            tokens = self._writer.write(draft, inputs, logits, i)
-        draft.count = budget
-        return draft
+            tokens = self.chain.write(draft, inputs, logits, i)
+            if not self.chain.goes_on():
+                break
+        return self.chain.finish(draft, at_once=True)
 
     def _grown(self, tree: TreeShape, base: Tensor, hidden: Tensor, newest: Tensor, budget: Tensor) -> Draft:
         """A node's children are scored at its depth, whatever its number; beyond the block there are none to score."""

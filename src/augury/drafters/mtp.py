@@ -47,7 +47,7 @@ class MtpDrafter(RecurrentDrafter):
         layers = Layers(self.head, self._kept, new)
         if self._tree is not None:
             return draft_tree(layers, self._tree)
-        return draft_chain(layers, self._chain, self.nodes)
+        return draft_chain(layers, self.chain, self.nodes)
 
 
 def _depth(config: SpeculativeConfig) -> int:

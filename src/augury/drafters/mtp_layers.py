@@ -156,7 +156,7 @@ class Layers:
 def draft_chain(layers: Layers, chain: ChainWriter, most: int) -> Draft:
     """One guess a layer. Every layer reads what is known, also where no request may draft that far."""
     inputs, budget, project = layers.new.inputs, layers.new.budget, layers.head.target.project
-    draft, steps = chain.blank(len(budget)), most_steps(budget, most)
+    draft, steps = chain.begin(inputs, budget), most_steps(budget, most)
     states = layers.first
     for i in range(layers.head.guesses):
         if i < steps:
@@ -165,8 +165,7 @@ def draft_chain(layers: Layers, chain: ChainWriter, most: int) -> Draft:
             shown = draft.tokens[:, : i + 1 if i + 1 < steps else 0]
             found = layers.deeper(Nodes.chain(shown, budget > i + 1))
             states = found[:, -1] if i + 1 < steps else states
-    draft.count = budget
-    return draft
+    return chain.finish(draft)
 
 
 def draft_tree(layers: Layers, tree: TreeShape) -> Draft:

@@ -45,6 +45,7 @@ class RecurrentDrafter(Drafter):
 
     name = ""
     on_host = False
+    chain: ChainWriter
 
     def __init__(self, config: SpeculativeConfig, setup: DrafterSetup, head: RecurrentHead) -> None:
         """Take a loaded head."""
@@ -52,7 +53,7 @@ class RecurrentDrafter(Drafter):
         self.needs = Needs(features=head.features)
         self.nodes = config.num_speculative_tokens
         self.longest = min(config.max_model_len or setup.max_model_len, setup.max_model_len)
-        self._chain = ChainWriter(config, setup.target.vocab_size, self.device, head.targets)
+        self.chain = ChainWriter(config, setup.target.vocab_size, self.device, head.targets)
         self._carried = torch.zeros(setup.slots, dtype=torch.int64, device=self.device)  # 1: see `admit`
         self._block_ends = torch.empty(0)  # [blocks, features]: those of each block's last token
         self._mask = self._parallel_mask(config)
@@ -111,7 +112,7 @@ class RecurrentDrafter(Drafter):
         """Draft from what is new; heads that run otherwise override this."""
         logits, onward = self.head.forward(new.fresh.rows, new.hidden, 0)
         if self._mask is not None:
-            return self._chain.at_once(new.inputs, logits, new.budget)
+            return self.chain.at_once(new.inputs, logits.view(len(new.budget), self.nodes, -1), new.budget)
         if self._tree is not None:
             return self._as_tree(self._tree, new.inputs, logits, onward, new.budget)
         return self._one_by_one(new.inputs, logits, onward, new.budget)
@@ -157,13 +158,13 @@ class RecurrentDrafter(Drafter):
         return torch.where(unknown[:, None], mask, streams)
 
     def _one_by_one(self, inputs: DraftInput, logits: Tensor, hidden: Tensor, budget: Tensor) -> Draft:
-        draft, steps = self._chain.blank(len(budget)), most_steps(budget, self.nodes)
+        draft, steps = self.chain.begin(inputs, budget), most_steps(budget, self.nodes)
         for i in range(steps):
-            tokens = self._chain.write(draft, inputs, logits, i)
-            if i + 1 < steps:
-                logits, hidden = self.head.forward(step_rows(inputs, tokens, i, budget, SHIFT), hidden, i + 1)
-        draft.count = budget
-        return draft
+            tokens = self.chain.write(draft, inputs, logits, i)
+            if i + 1 == steps or not self.chain.goes_on():
+                break
+            logits, hidden = self.head.forward(step_rows(inputs, tokens, i, budget, SHIFT), hidden, i + 1)
+        return self.chain.finish(draft)
 
     def _as_tree(self, tree: TreeShape, inputs: DraftInput, logits: Tensor, hidden: Tensor, budget: Tensor) -> Draft:
         def run(tokens: Tensor, states: Tensor | None, bits: Tensor, depth: int, number: int) -> tuple[Tensor, Tensor]:

@@ -8,6 +8,8 @@ from pathlib import Path
 import torch
 
 from augury.config.speculative import SpeculativeConfig
+from augury.drafters.base import Drafter
+from augury.drafters.confidence import Confidence
 from augury.engine.blanks import run_blank
 from augury.engine.cost import DraftCost, RowCost, every_size, measure_rows, sizes_of
 from augury.engine.cost_file import remembered
@@ -15,6 +17,7 @@ from augury.engine.goodput import Costs, GoodputBudget
 from augury.engine.odds import IN_RUNS, STEADY
 from augury.engine.rows import round_up
 from augury.engine.runner import Runner
+from augury.kernels.faces import face
 
 MEASURED_ROWS = 64  # passes of more rows are judged by these until some have been run
 LOOK_UP_SECONDS = 1e-4  # of a drafter on the host, until it has been heard
@@ -44,5 +47,17 @@ def adaptive_budget(spec: SpeculativeConfig, slots: int, runner: Runner, kept: P
     if not drafter.on_host and not runner.on_gpu and drafter.saver is None:
         runner.let_rest()
     costs = Costs(rows, DraftCost(level))
-    trust = STEADY if spec.card.has_weights else IN_RUNS
-    return GoodputBudget(nodes, slots, costs, drafter.branching, spec.plain_pass_every, trust)
+    trust, confidence = STEADY if spec.card.has_weights else IN_RUNS, None
+    if drafter.chain is not None and _may_end_early(spec, drafter, runner):
+        confidence = drafter.chain.confidence = Confidence(slots + 1, nodes)
+    return GoodputBudget(nodes, slots, costs, drafter.branching, spec.plain_pass_every, trust, confidence)
+
+
+def _may_end_early(spec: SpeculativeConfig, drafter: Drafter, runner: Runner) -> bool:
+    """Whether drafts may be as long as they promise to pay.
+
+    The host must see scores without waiting, and other ranks would not know. The length of a block changes the law
+    by which `block` accepts; `coupled` draws the target's own tokens, whatever was drafted.
+    """
+    seen = face(runner.target.device) == "numba" and runner.state.leader is None
+    return seen and spec.rule == "coupled" and not drafter.branching

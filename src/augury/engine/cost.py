@@ -1,8 +1,8 @@
 """What a pass costs on this machine: the target's part by rows, the drafter's by how deep it drafts.
 
-The target's part is measured when the engine starts, on passes of padding, and corrected by every step that is run: a
-step that takes longer than expected raises all sizes a little and its own more. The drafter's part is fitted
-to what its calls take. Only the proportions matter: the controller compares one pass with another.
+The target's part is measured when the engine starts, on passes of padding, and corrected by every step that is run. A
+machine may have become faster or slower as a whole, so sizes that have not been run for a while follow those that have.
+The drafter's part is fitted to what its calls take. Only the proportions matter: the controller compares one pass with another.
 """
 
 from __future__ import annotations
@@ -16,7 +16,10 @@ from augury.kernels.budget_numba import learn_pass, pass_seconds, refit
 
 Floats = np.ndarray
 BOUND = 1.25  # one step may say at most this much, up or down: a machine that others use has slow moments
-TOGETHER, ALONE = 0.03, 0.25  # how far all sizes, and a step's own on top of it, follow what it says
+FOLLOWS = 0.15  # how far a step's size follows what it says
+BEYOND = 0.03  # and all of them a step that has more rows than any
+FADES = 0.98  # of the steps that a size has seen, with each step
+SURPRISE = 2.0  # times what was expected, or taken before: as much as one call of a drafter may say; it may have compiled
 FORGET = 0.98  # of what is known of a drafter, with each of its calls
 RIDGE = 1e-3  # of what is known: depths that never vary tell the parts apart by size alone
 ROUNDS, FEW = 3, 16  # larger passes are timed once: they are rarer, and steps will correct them
@@ -29,15 +32,29 @@ class RowCost:
         sizes = sorted(points)
         self.sizes = np.array(sizes, np.float64)
         self.seconds = np.array(list(accumulate((points[size] for size in sizes), max)))  # never cheaper with more
+        self._seen = np.zeros(len(sizes))
+        self._begun = self.seconds[0]
+
+    @property
+    def pace(self) -> float:
+        """Times as long as at the start: the machine may have other work by now."""
+        return float(self.seconds[0] / self._begun)
 
     def of(self, rows: int) -> float:
         """Past the last size each further row costs what those before it do on average."""
         return float(pass_seconds(float(rows), self.sizes, self.seconds))
 
+    def between(self, rows: Floats) -> Floats:
+        """Of passes whose rows are known on average only."""
+        beyond = np.maximum(rows - self.sizes[-1], 0.0) * (self.seconds[-1] / self.sizes[-1])
+        found: Floats = np.interp(rows, self.sizes, self.seconds) + beyond
+        return found
+
     def learn(self, rows: int, seconds: float) -> None:
         """Take in the time of a pass."""
         if seconds > 0:
-            learn_pass(rows, seconds, self.sizes, self.seconds, BOUND, TOGETHER, ALONE)
+            follows = FOLLOWS if rows <= self.sizes[-1] else BEYOND
+            learn_pass(rows, seconds, self.sizes, self.seconds, self._seen, BOUND, follows, FADES)
 
 
 class DraftCost:
@@ -48,8 +65,9 @@ class DraftCost:
         self._squares = np.diag([0.1, 0.1, 0.1])
         self._products = self._squares @ np.array([0.0, level, 0.0])
         self._fit = np.array([0.0, level, 0.0])
+        self._last = 0.0  # what the call before took
 
-    def __call__(self, depth: Floats, requests: int) -> Floats:
+    def __call__(self, depth: Floats, requests: int | Floats) -> Floats:
         """Seconds to draft so deep for so many; 0 levels cost only the call."""
         base, level, row = self._fit
         found: Floats = np.maximum(base + depth * (level + row * requests), 0.0)
@@ -58,6 +76,8 @@ class DraftCost:
     def learn(self, depth: int, requests: int, seconds: float) -> None:
         """Take in the time of a call."""
         x = np.array([1.0, depth, depth * requests])
+        expected = float(self(np.array([float(depth)]), requests)[0])
+        seconds, self._last = min(seconds, SURPRISE * max(expected, self._last)), seconds
         refit(self._squares, self._products, self._fit, x, seconds, FORGET, RIDGE)
 
 

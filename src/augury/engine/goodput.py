@@ -9,10 +9,12 @@ and less often while that changes nothing, so that a change of text is noticed.
 from __future__ import annotations
 
 import logging
+import math
 from typing import NamedTuple
 
 import numpy as np
 
+from augury.drafters.confidence import Confidence, Prices
 from augury.engine.cost import DraftCost, Floats, RowCost
 from augury.engine.odds import IN_RUNS, Odds, Trust
 from augury.engine.paired import Paired, PairedSpeedup
@@ -35,6 +37,15 @@ class Costs(NamedTuple):
     target: RowCost
     drafter: DraftCost
 
+    def drafting(self, depth: Floats, requests: int | Floats) -> Floats:
+        """Seconds to draft so deep for so many, at the machine's present pace."""
+        found: Floats = self.drafter(depth, requests) * self.target.pace
+        return found
+
+    def learn_drafting(self, depth: int, requests: int, seconds: float) -> None:
+        """Take in what that took."""
+        self.drafter.learn(depth, requests, seconds / self.target.pace)
+
 
 class GoodputBudget:
     """Gives rows to the requests where they pay most."""
@@ -47,12 +58,14 @@ class GoodputBudget:
         branching: bool = False,
         slice_every: int = 64,
         trust: Trust = IN_RUNS,
+        confidence: Confidence | None = None,
     ) -> None:
         self.nodes = nodes
         self.costs = costs
         self.odds = Odds(slots, nodes, trust)
         self.paired = Paired()
         self._branching = branching
+        self._confidence = confidence
         self._slice_every = slice_every
         self._steps = 0
         self.sampling = self._sliced = False
@@ -63,7 +76,7 @@ class GoodputBudget:
         self._saved_for = 1.0  # passes: what a probe costs that waits for credit
         self._rested = False  # whether the drafter read nothing in the pass before
         self._woken, self._waking = 0, 0.0  # how often, and seconds beyond those of drafting for what it reads first
-        self._seen: list[tuple[int, int, int]] = []
+        self._seen: list[tuple[int, int, int, int]] = []  # slot, nodes, accepted; and what counts as tried
 
     def seat(self, request: Request) -> None:
         """A request takes a slot."""
@@ -86,15 +99,20 @@ class GoodputBudget:
 
     def see(self, request: Request, depth: int, accepted: int) -> None:
         """Hear how a request's draft fared; it is entered with its pass."""
-        self._seen.append((request.slot, depth, accepted))
+        tried = depth if self._confidence is None else request.spec_options.at_most(self.nodes)
+        self._seen.append((request.slot, depth, accepted, tried))
 
     def learn(self, step: Step) -> None:
         """Enter a pass: what it took, and how its drafts fared."""
+        if self._confidence is not None:  # a guess that it did not keep counts as one that failed
+            self._seen += [(slot, 0, 0, self.nodes) for slot in self._confidence.take_empty()]
         if self._seen:
-            slots, depth, accepted = np.array(self._seen).T
-            self.odds.see(slots, depth, accepted)
+            slots, depth, accepted, tried = np.array(self._seen).T
+            self.odds.see(slots, tried, accepted)
             self._quiet[slots] = 0
             self._seen.clear()
+            if self._confidence is not None:
+                self._confidence.see(slots, depth, accepted)
         spent = step.drafter_seconds
         self.costs.target.learn(step.rows, step.seconds - (spent or 0.0))
         if spent is not None and step.drafter_depth and step.decoding_only:
@@ -108,9 +126,9 @@ class GoodputBudget:
 
     def _learn_drafting(self, depth: int, requests: int, seconds: float) -> None:
         if not self._rested:
-            self.costs.drafter.learn(depth, requests, seconds)
+            self.costs.learn_drafting(depth, requests, seconds)
             return
-        beyond = seconds - float(self.costs.drafter(np.array([float(depth)]), requests)[0])
+        beyond = seconds - float(self.costs.drafting(np.array([float(depth)]), requests)[0])
         self._woken = min(self._woken + 1, WAKES)
         self._waking += (max(beyond, 0.0) - self._waking) / self._woken
 
@@ -118,16 +136,35 @@ class GoodputBudget:
         reach = np.where(np.arange(self.nodes) < most[:, None], reach, 0.0)
         if self._branching:
             return self._all_or_none(reach, rows)
+        if self._confidence is not None:
+            return self._who_begins(self._confidence, reach, rows)
         return share_out(reach, rows, self.costs)
 
     def _all_or_none(self, reach: Floats, rows: int) -> np.ndarray:
         """Trees are grown whole: for all requests that pay together, or for none."""
         requests = len(reach)
         without = requests / self.costs.target.of(rows)
-        drafting = float(self.costs.drafter(np.array([self.nodes]), requests)[0])
+        drafting = float(self.costs.drafting(np.array([self.nodes]), requests)[0])
         seconds = self.costs.target.of(rows + requests * self.nodes) + drafting
         pays = (requests + reach.sum()) / seconds > GAIN * without
         return np.full(requests, self.nodes if pays else 0)
+
+    def _who_begins(self, confidence: Confidence, reach: Floats, rows: int) -> np.ndarray:
+        """Requests that may draft where a draft ends by itself: those whose drafts bring most, as many as pay."""
+        worth = reach.sum(1)
+        order, number = np.argsort(-worth), np.arange(len(worth) + 1)
+        target, drafting = self.costs.target, self.costs.drafting
+        seconds = target.between(rows + number * confidence.rows)
+        seconds[1:] += drafting(np.array([confidence.levels]), number[1:])
+        rates = (len(worth) + np.concatenate(([0.0], worth[order].cumsum()))) / seconds
+        rates[0] *= GAIN
+        best = int(rates.argmax())
+        at = rows + best * confidence.rows + np.arange(3)
+        level = float(np.diff(drafting(np.array([1.0, 2.0]), max(best, 1)))[0])
+        confidence.prices = Prices(float(rates[best] * np.diff(target.between(at)).mean()), float(rates[best] * level))
+        given = np.zeros(len(worth), np.int64)
+        given[order[:best]] = self.nodes
+        return given
 
     def _with_probe(self, given: np.ndarray, slots: np.ndarray, rows: int, most: np.ndarray) -> np.ndarray:
         """Probe the request that has gone longest without drafts, if that is long enough and can be afforded."""
@@ -135,7 +172,8 @@ class GoodputBudget:
         who = longest_without(given, most, slots, self._quiet, self._patience, SOON)
         if who < 0:
             return given
-        nodes = min(self.nodes if self._branching else PROBE, int(most[who]))
+        whole = self._branching or self._confidence is not None
+        nodes = min(self.nodes if whole else PROBE, int(most[who]))
         price = self._price(rows + int(given.sum()), nodes, len(slots), given.max() == 0)
         self._saved_for = price
         if price <= self._credit:
@@ -146,8 +184,11 @@ class GoodputBudget:
 
     def _price(self, rows: int, nodes: int, requests: int, wakes: bool) -> float:
         """What a probe adds to a pass, in passes; if no other request drafts, the drafter's part too."""
+        levels = float(nodes)
+        if self._confidence is not None:
+            nodes, levels = math.ceil(self._confidence.rows), self._confidence.levels
         before, after = self.costs.target.of(rows), self.costs.target.of(rows + nodes)
-        drafting = float(self.costs.drafter(np.array([float(nodes)]), requests)[0]) + self._waking if wakes else 0.0
+        drafting = float(self.costs.drafting(np.array([levels]), requests)[0]) + self._waking if wakes else 0.0
         return (after - before + drafting) / before
 
     def _pause_where_it_loses(self, requests: int, found: PairedSpeedup) -> None:
@@ -164,5 +205,5 @@ def share_out(reach: Floats, rows: int, costs: Costs) -> np.ndarray:
     For every depth the drafter may go to, the best rows are taken in order; the best of all these wins.
     """
     requests, positions = reach.shape
-    drafting = costs.drafter(np.arange(1.0, positions + 1), requests)
+    drafting = costs.drafting(np.arange(1.0, positions + 1), requests)
     return share_rows(reach, rows, costs.target.sizes, costs.target.seconds, drafting, GAIN)  # type: ignore[no-any-return]

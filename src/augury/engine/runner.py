@@ -121,13 +121,18 @@ class Runner:
         """Ask a drafter on the host, and have the report brought there."""
         flight.output, flight.drafts = output, self.propose(flight.step_input, output)  # what to try next
         if not self.on_gpu:
-            flight.step.drafter_seconds, flight.step.drafter_depth = self.drafter_seconds, flight.step.budget
+            flight.step.drafter_seconds, flight.step.drafter_depth = self.drafter_seconds, self._levels(flight.step)
             flight.report = output.report
             return
         flight.report = self.state.staging.reserve(output.report.numel()).view(output.report.shape)
         flight.report.copy_(output.report, non_blocking=True)
         flight.landed = torch.cuda.Event()
         flight.landed.record()
+
+    def _levels(self, step: Step) -> int:
+        """How deep the drafter went: as deep as it might, unless it ends chains early."""
+        chain = self.drafter.chain if self.drafter is not None else None
+        return step.budget if chain is None or chain.confidence is None else min(step.budget, chain.confidence.ran)
 
     def _awaits_masks(self, scheduled: list[ScheduledRequest]) -> bool:
         """Whether a request's grammar has yet to read what a pass under way draws."""

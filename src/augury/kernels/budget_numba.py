@@ -129,11 +129,15 @@ def _solved(left, right):
 
 
 @njit(**OPTIONS)
-def learn_pass(rows, taken, sizes, seconds, bound, together, alone):
-    """A pass took so long: all sizes follow a little, its own more, and none is cheaper than a smaller one."""
+def learn_pass(rows, taken, sizes, seconds, seen, bound, follows, fades):
+    """A pass took so long: its size follows, others the less the more is known of them, none below a smaller one."""
     ratio = min(max(taken / pass_seconds(float(rows), sizes, seconds), 1 / bound), bound)
-    seconds *= ratio**together
-    if rows <= sizes[-1]:
-        seconds[np.searchsorted(sizes, rows)] *= ratio**alone
+    own = np.searchsorted(sizes, rows) if rows <= sizes[-1] else -1
+    for i in range(len(seconds)):
+        share = 1.0 if i == own else 1 / (1 + seen[i])
+        seconds[i] *= ratio ** (follows * share)
+    seen *= fades
+    if own >= 0:
+        seen[own] += 1
     for i in range(1, len(seconds)):
         seconds[i] = max(seconds[i], seconds[i - 1])

@@ -1,0 +1,91 @@
+"""How sure a drafter is of its guesses, and whether one more pays.
+
+A guess's probability says much about its chance to be accepted: what it says is learnt from how guesses of that
+probability have fared, greedy and drawn ones apart. A draft ends before the guess whose chance to be reached and
+accepted is worth less than its row costs the target, and no further guess is made where it would likely be cut off.
+
+Only what is known before a guess is drawn decides whether it is verified: the probability of the likeliest token, not
+of the one that was drawn.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from torch import Tensor
+
+from augury.drafters.base import DraftInput
+from augury.kernels.arrays import Array, array_of, with_array
+
+BINS = 16
+LEAN = 4.0  # guesses a bin must have seen to count as much as the probability itself
+FADES = 0.998  # with every pass that verifies drafts
+FOLLOWS = 0.02  # of the newest draft: how far means follow it, once there are enough
+TYPICAL = 0.5  # chance of a guess that has not been made yet, until some have
+
+
+class Prices(NamedTuple):
+    """What must be gained, in tokens, to cover what it costs."""
+
+    row: float = 0.0  # one more for the target to verify
+    level: float = 0.0  # one more for the drafter to guess
+
+
+class Confidence:
+    """Judges chains while they are drafted, on the host."""
+
+    def __init__(self, slots: int, positions: int) -> None:
+        self.prices = Prices()  # set before every pass
+        self.rows = self.levels = (1 + positions) / 2  # of a draft, on average
+        self._drafts = 0
+        self.ran = 0  # passes of the drafter that the last draft took
+        self._records = np.zeros((2, 2, BINS))  # greedy or drawn; tried or accepted
+        self._ahead = np.full(positions + 1, TYPICAL)
+        self._pending = np.zeros((slots, positions), np.int16)  # bins of the newest draft's guesses
+        self._judged = np.zeros((slots, positions), np.int16)  # and of the one that a pass has verified meanwhile
+        self._moved = np.zeros(slots, bool)
+        self._empty: list[int] = []
+
+    def begin(self, inputs: DraftInput, budget: Tensor) -> None:
+        """A draft begins; what is pending has just been verified."""
+        self._slots, self._budget = array_of(inputs.slots), array_of(budget)
+        verified = array_of(inputs.nodes) > 0
+        self._moved[self._slots] = verified
+        self._judged[self._slots[verified]] = self._pending[self._slots[verified]]
+        self._drawn = (array_of(inputs.sampling.temperature)[self._slots] > 0).astype(np.int64)
+        self._reached, self._kept = np.ones(len(self._slots)), np.zeros(len(self._slots), np.int64)
+        self.ran = 0
+
+    def note(self, logits: Tensor, i: int) -> bool:
+        """Judge guess i of every chain by the scores it was chosen from; whether to go on."""
+        from augury.kernels.confidence_numba import note_guesses  # compiled code is loaded where it is used
+
+        self.ran = i + 1
+        marks = self._pending, self._reached, self._kept, self._ahead, FOLLOWS, self.prices
+        lines = array_of(logits.float())
+        return bool(note_guesses(lines, i, self._slots, self._budget, self._drawn, self._records, LEAN, *marks))
+
+    def finish(self, at_once: bool) -> Tensor:
+        """The draft is done: how many of each chain's guesses are to be verified, int64 [G]."""
+        self.ran = min(self.ran, 1) if at_once else self.ran
+        begun = self._budget > 0
+        self._empty += self._slots[begun & (self._kept == 0)].tolist()
+        if begun.any():
+            self._drafts += 1
+            follows = max(FOLLOWS, 1 / (1 + self._drafts))
+            self.rows += follows * (float(self._kept[begun].mean()) - self.rows)
+            self.levels += follows * (self.ran - self.levels)
+        return with_array(self._kept)
+
+    def take_empty(self) -> list[int]:
+        """Slots of drafts of which nothing was kept, since this was asked last."""
+        empty, self._empty = self._empty, []
+        return empty
+
+    def see(self, slots: Array, depths: Array, accepted: Array) -> None:
+        """Hear how the drafts of some slots fared."""
+        from augury.kernels.confidence_numba import enter_guesses
+
+        bins = np.where(self._moved[:, None], self._judged, self._pending)
+        enter_guesses(slots, depths, accepted, bins, self._records, FADES)
