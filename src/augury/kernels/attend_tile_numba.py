@@ -11,7 +11,7 @@ from numba import njit
 
 from augury.kernels.attend_parts_numba import begin, divide, list_keys, weigh
 from augury.kernels.numba_options import ORDERED
-from augury.kernels.room_numba import aligned
+from augury.kernels.room_numba import aligned, put
 from augury.kernels.simd import axpy4
 from augury.kernels.simd_across import CHUNK, across_scores, lay_across
 from augury.kernels.simd_quads import QUAD, quad_gather
@@ -97,7 +97,7 @@ def attend_tile(r, number, kv_head, q, key_cache, value_cache, rows, block_size,
     for i in range(number):
         counts[i] = max(0, context[r + i] - first[0])
         line, own = i * group, slice(i * group, (i + 1) * group)
-        queries[line * key_dim : (line + group) * key_dim] = q[r + i, kv_head * group * key_dim :][: group * key_dim]
+        put(queries[line * key_dim : (line + group) * key_dim], q[r + i, kv_head * group * key_dim :])
         begin(tops[own], totals[own], sinks, kv_head * group)
     row = 0
     for start in range(0, count, KEY_BLOCK):

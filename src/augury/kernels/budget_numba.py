@@ -9,6 +9,8 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
+from augury.kernels.room_numba import put
+
 OPTIONS = {"cache": True, "nogil": True, "boundscheck": False, "error_model": "numpy"}
 
 
@@ -110,7 +112,7 @@ def refit(squares, products, fit, x, seconds, forget, ridge):
     for i in range(3):
         left[i, i] += ridge * trace
         right[i] += ridge * trace * max(fit[i], 0.0)
-    fit[:] = _solved(left, right)
+    put(fit, _solved(left, right))
 
 
 @njit(**OPTIONS)
@@ -119,7 +121,8 @@ def _solved(left, right):
     for i in range(3):
         for j in range(i + 1, 3):
             factor = left[j, i] / left[i, i]
-            left[j] -= factor * left[i]
+            for k in range(3):
+                left[j, k] -= factor * left[i, k]
             right[j] -= factor * right[i]
     for i in range(2, -1, -1):
         for j in range(i + 1, 3):

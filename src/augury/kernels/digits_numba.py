@@ -12,6 +12,7 @@ from numba import njit, prange
 from augury.kernels.machine import LINES
 from augury.kernels.matrix_numba import columns_of
 from augury.kernels.numba_options import OPTIONS
+from augury.kernels.room_numba import put
 from augury.kernels.simd_digits import FACTORS, half3, half4, split, tile1, tile2
 from augury.kernels.tiles import TILE
 from augury.kernels.unpack import BLOCK
@@ -61,7 +62,7 @@ def _columns(first, last, tiles, numbers, factors, digits, out):
             room = np.empty(rows * TILE, np.float32)
             _tile_rows(flat_tiles, tile, numbers, factors, rows, blocks, digits, room, 0, TILE)
             for r in range(rows):
-                out[r, column:end] = room[r * TILE : r * TILE + end - column]
+                put(out[r, column:end], room[r * TILE :])
 
 
 @njit(**STEADY)

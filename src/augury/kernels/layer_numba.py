@@ -16,6 +16,7 @@ from augury.kernels.digits_numba import STEADY, columns_share, digits_share
 from augury.kernels.fused_numba import add_rms_norm, rotate_and_store, silu_mul
 from augury.kernels.low_rank_numba import low_rank_share
 from augury.kernels.placed_numba import placed
+from augury.kernels.room_numba import put
 from augury.kernels.simd_digits import FACTORS
 from augury.kernels.unpack import BLOCK
 
@@ -73,7 +74,8 @@ def _share(
         met = _product(thread, threads, crew, met, gated, weights[6:], digits, room, added[9:], adapters, stream)
         add_rms_norm(stream[first:last], middle[first:last], next_norm, eps, following[first:last])
         if table[n, KEPT] >= 0:
-            streams[table[n, KEPT], first:last] = stream[first:last]
+            for row in range(first, last):
+                put(streams[table[n, KEPT], row], stream[row])
         x, residual = following, stream
         met = meet(crew, threads, met)
 

@@ -15,6 +15,7 @@ from augury.kernels import experts as reference
 from augury.kernels import fused, stored_code, threads
 
 stored_code.load_lightly()
+stored_code.compile_once()
 threads.keep_compiled_code()  # numba chooses its cache directory when a kernel is declared
 
 from augury.kernels import (  # noqa: E402

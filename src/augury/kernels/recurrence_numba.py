@@ -22,6 +22,7 @@ threads.keep_compiled_code()  # numba chooses its cache directory when a kernel 
 
 from augury.kernels.exp_numba import exp  # noqa: E402
 from augury.kernels.numba_options import STEADY  # noqa: E402
+from augury.kernels.room_numba import put  # noqa: E402
 from augury.kernels.simd_states import (  # noqa: E402
     WIDTH,
     ask_delta,
@@ -214,7 +215,7 @@ def _walk(begin, end, delta, steps, edges, memory, query, key, met, value, decay
             state, s = (stored, source * line + offset) if source >= 0 else (scratch, (SCRATCH - source) * size)
             into, d = (stored, dest * line + offset) if dest >= 0 else (scratch, (SCRATCH - dest) * size)
             if row < 0:
-                into[d : d + size] = state[s : s + size]
+                put(into[d : d + size], state[s:])
                 continue
             k, p, fade = (row * key_heads + kh) * keys, steps[n, SUMS] * 2 * WIDTH, decay[row, h]
             if steps[n, ASKS]:
@@ -231,4 +232,4 @@ def _walk(begin, end, delta, steps, edges, memory, query, key, met, value, decay
             _step(delta, state, s, into, d, keys, flat_key, k, fade, write, flat_query, after, sums, p)
             if steps[n, SAVE] >= 0:
                 saved = steps[n, SAVE] * line + offset
-                stored[saved : saved + size] = into[d : d + size]
+                put(stored[saved : saved + size], into[d:])

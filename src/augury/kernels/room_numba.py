@@ -1,4 +1,4 @@
-"""Room for what a kernel works on."""
+"""Room for what a kernel works on, and filling it."""
 
 from __future__ import annotations
 
@@ -14,3 +14,10 @@ def aligned(size):
     room = np.empty(size + 16, np.float32)
     skipped = (-(room.ctypes.data // 4)) % 16
     return room[skipped : skipped + size]
+
+
+@njit(**OPTIONS)
+def put(line, values):
+    """line[:] = values, which numba compiles with an error message about shapes: seconds, and no use to a kernel."""
+    for i in range(len(line)):
+        line[i] = values[i]

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from augury.kernels.arrays import Array, array_of, lasting
 from augury.kernels.layout_numba import physical
+from augury.kernels.room_numba import put
 
 NO_MASK = np.empty(0, np.float32)
 
@@ -80,13 +81,13 @@ def gather(
         block = physical(block_tables, slots[g], max(0, position), block_size) // block_size
         line, kept = out[r, offset : offset + hidden], block_ends[block, offset : offset + hidden]
         if real and place < 0:
-            line[:] = kept
+            put(line, kept)
         elif len(mask) and live and not real:
-            line[:] = mask[offset : offset + hidden]
+            put(line, mask[offset:])
         else:
-            line[:] = stream[track_row(place, row_begin[g], known[g], path[g])]
+            put(line, stream[track_row(place, row_begin[g], known[g], path[g])])
             if real and (position + 1) % block_size == 0:
-                kept[:] = line
+                put(kept, line)
 
 
 @njit(cache=True, nogil=True)

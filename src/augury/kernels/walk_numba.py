@@ -11,6 +11,7 @@ from numba import njit
 from torch import Tensor
 
 from augury.kernels.arrays import Array, array_of, lasting
+from augury.kernels.room_numba import put
 from augury.kernels.slot_tables import SlotTables, Walked
 from augury.verify.tree import Draft
 
@@ -76,7 +77,7 @@ def walk_groups(
             emitted = accepted + 1
             summary[g, 0], summary[g, 1] = accepted, emitted
             said = summary[g, 2 : 2 + emitted]
-            history[slot, ends : ends + emitted] = said
+            put(history[slot, ends : ends + emitted], said)
             if len(counts):
                 for token in said:
                     counts[slot, token] += 1
