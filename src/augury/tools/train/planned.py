@@ -18,7 +18,6 @@ from augury.tools.shared.terminal import output_console, print_json
 from augury.tools.train.kinds import LAYERS, check_size
 from augury.tools.train.plan import TrainingPlan, TrainingWork, plan
 from augury.tools.train.prompts import read_prompts
-from augury.train.collected import count_collected
 
 EMBEDDED = "default"
 
@@ -41,7 +40,11 @@ class PlannedRun:
         """How many there are to train on, and how many of them a server has answered already."""
         held = {json.dumps(one) for one in read_prompts(self.held_out, "--held-out")} if self.held_out else set()
         asked = read_prompts(self.prompts) if self.prompts else []
-        served = count_collected(self.collected, self.work["longest"]) if self.collected is not None else 0
+        served = 0
+        if self.collected is not None:
+            from augury.train.collected import count_collected
+
+            served = count_collected(self.collected, self.work["longest"])
         found = served + self.openings + sum(json.dumps(one) not in held for one in asked)
         if not found:
             raise ConfigError(
