@@ -114,7 +114,7 @@ def test_a_package_that_cannot_be_read_is_named(
     try:
         others = installed()
         for told, why in (
-            (None, "No such file"),
+            (None, "drafters.json; build it with its data files, as docs/publish-a-drafter.md shows"),
             ("[]", "is not as docs/publish-a-drafter.md describes it"),
             ('{"target": {"name": "x", "fingerprint": "y"}, "drafters": [{"method": "eagle3"}]}', "directory"),
         ):

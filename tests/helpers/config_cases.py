@@ -115,6 +115,7 @@ TOKENS = [
     Case({"method": "mtp", "num_speculative_tokens": 1}, {"num_speculative_tokens": 1}, target="@mtp2"),
     Case({"method": "dspark", "model": "@dspark"}, {"num_speculative_tokens": 6}),
     Case({"method": "dspark", "model": "@dspark-v4"}, {"num_speculative_tokens": 5}),
+    Case({"method": "dspark", "model": "@dspark", "num_speculative_tokens": 7}, "block_size of 6; write 6"),
     Case({"model": "@mlp", "num_speculative_tokens": 6}, {"num_speculative_tokens": 6}),
     Case({"model": "@mlp", "num_speculative_tokens": 5}, "must be 3 or less: the head guesses no more"),
     Case({"model": "@mlp", "num_speculative_tokens": 2}, {"num_speculative_tokens": 2}),

@@ -76,6 +76,8 @@ def installed() -> tuple[Installed, ...]:
 def _why(error: Exception) -> str:
     if isinstance(error, KeyError | TypeError | AttributeError):
         return f"its {INDEX} is not as docs/publish-a-drafter.md describes it ({error})"
+    if isinstance(error, FileNotFoundError) and str(error.filename).endswith(INDEX):
+        return f"there is no {error.filename}; build it with its data files, as docs/publish-a-drafter.md shows"
     return str(error) or type(error).__name__
 
 

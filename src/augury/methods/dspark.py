@@ -36,6 +36,13 @@ def _block(case: Case) -> Inferred | None:
     return None
 
 
+def _within_block(tokens: int, case: Case) -> str | None:
+    block = _block(case)
+    if block and tokens > block[0]:
+        return f"must be at most the checkpoint's block_size of {block[0]}; write {block[0]}"
+    return None
+
+
 def _fits(case: Case) -> tuple[Note, ...]:
     topk, draft, target = case.keys.get("dspark_draft_topk"), case.draft, case.target.facts
     if draft is None:
@@ -96,6 +103,7 @@ DSPARK = Method(
     features="auxiliary",
     signs=Signs(speculators={"dspark": SpeculatorType()}, architectures=("DSpark",), names=("dspark",)),
     default_tokens=_block,
+    check_tokens=_within_block,
     check=_fits,
     always_parallel=True,
     inside="DSpark layers inside a target (DeepSeek-V4) do not run here",
@@ -106,6 +114,7 @@ DSPARK = Method(
     prefill_lookahead=1,
     vllm_since="0.25",
     vllm_tells_tokens=True,
+    vllm_checks_tokens=False,
     vllm_detects=_named_otherwise,
     band=measured(3.3, 4.6, 5.8, 15, "offline, 16 to 18 % above DFlash", "DSpark paper"),
     vllm_classes={

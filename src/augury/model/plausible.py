@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -45,8 +46,13 @@ def check_plausible(directory: Path) -> None:
         raise ModelError(f"{file} cannot be read: {str(error)[:200]}") from None
     if not isinstance(raw, dict):
         raise ModelError(f"{file} holds no object; a model's config.json is needed.")
-    for part in (raw, raw.get("text_config")):
-        for name, value in part.items() if isinstance(part, dict) else ():
+    check_numbers(file, raw, raw.get("text_config"))
+
+
+def check_numbers(file: Path, *parts: Any) -> None:
+    """The same for the parts of a file that describe layers."""
+    for part in parts:
+        for name, value in part.items() if isinstance(part, Mapping) else ():
             most = MOST_COUNTED if name in COUNTS else LARGEST if name in SIZES else None
             if most is not None and not _plausible(value, most):
                 raise ModelError(f"{file}: {name}={str(value)[:40]!r} is not a number from 0 to {most:,}.")

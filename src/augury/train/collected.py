@@ -23,7 +23,7 @@ def read_collected(
     Answers that begin past `longest` tokens are left out, and those to prompts that are held out.
     """
     about = _about(directory, target)
-    texts = [text for file in sorted(directory.glob("*.jsonl")) for text in _texts(file, longest)]
+    texts = _all(directory, longest)
     if left_out is not None and len(texts) > 1:
         texts = [text for text in texts if not left_out(text[0])]
         if len(texts) < 2:
@@ -34,6 +34,18 @@ def read_collected(
     if not trained:
         raise ConfigError(f"--from {directory}: all {len(texts)} answers are to one prompt; collect more traffic.")
     return Corpus.of(trained, about), Corpus.of(held, about)
+
+
+def count_collected(directory: Path, longest: int) -> int:
+    """How many answers there are to train on, whichever target gave them."""
+    trained, _ = _divided(_all(directory, longest))
+    if not trained:
+        raise ConfigError(f"--from {directory}: no answers there; `augury serve --collect` makes some.")
+    return len(trained)
+
+
+def _all(directory: Path, longest: int) -> list[Text]:
+    return [text for file in sorted(directory.glob("*.jsonl")) for text in _texts(file, longest)]
 
 
 def _divided(texts: list[Text]) -> tuple[list[Text], list[Text]]:

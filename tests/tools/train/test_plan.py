@@ -93,6 +93,11 @@ def test_a_kind_without_figures_says_so() -> None:
         (["eagle3", "--vocabulary", "200000"], "--vocabulary 200000: the target has only 128256 words"),
         (["pard", "--layers", "32"], "--layers 32: the target has 32, and a pard must have fewer"),
         (["eagle3", "--layers", "2"], "--layers 2: eagle3 is no stack of layers"),
+        (["medusa", "--k", "7"], "--k 7: medusa drafts --depth tokens at most"),
+        (["dflash", "--vocabulary", "100"], "--vocabulary 100: dflash has all of the target's words"),
+        (["eagle3", "--held-out", "absent.txt"], "--held-out absent.txt: No such file"),
+        (["eagle3", "--from", "absent"], "--from absent: no answers there"),
+        (["eagle3", "--epochs", "1e300"], "--epochs 1e+300"),
     ],
 )
 def test_a_plan_refuses_what_the_training_would(words: list[str], says: str) -> None:
@@ -125,6 +130,33 @@ def test_the_command_counts_prompts_and_trains_nothing(tmp_path: Path) -> None:
     assert "10, about 2,630 tokens" in few.output and "minute to" not in few.output
 
 
+def test_a_batch_is_no_larger_than_there_are_texts() -> None:
+    """Steps of 64 texts are what lengths are measured by; a batch of more texts than there are is a step over all."""
+    few = replace(WORK, texts=1_000)
+    whole, more = (plan("eagle3", SMALL, find_gpu("H200"), replace(few, batch=batch)) for batch in (1_000, 100_000))
+    assert more == whole and not more.lengths
+
+
+def test_minutes_end_a_training() -> None:
+    free = plan("eagle3", SMALL, find_gpu("H200"), WORK)
+    short = plan("eagle3", SMALL, find_gpu("H200"), replace(WORK, minutes=1.0))
+    assert short.training_minutes[1] <= 1.0 < free.training_minutes[1] and 0 < short.steps < free.steps
+    assert short.lengths["mt_bench"] < free.lengths["mt_bench"] and "--minutes 1" in short.basis[0]
+
+
+def test_served_answers_are_counted_and_held_out_prompts_are_not(tmp_path: Path) -> None:
+    (tmp_path / "p.txt").write_text("one question\nanother\n")
+    (tmp_path / "h.txt").write_text("another\n")
+    served = [json.dumps({"tokens": [i, *range(20)], "start": 4, "sampled": False}) for i in range(40)]
+    (tmp_path / "served.jsonl").write_text("\n".join(served) + "\n")
+    words = ["train", "eagle3", "--plan", "--target", "llama-3.1-8b", "--from", str(tmp_path), "--json"]
+    alone = CliRunner().invoke(app, words)
+    files = ["--prompts", str(tmp_path / "p.txt"), "--held-out", str(tmp_path / "h.txt")]
+    mixed = CliRunner().invoke(app, [*words, *files])
+    assert json.loads(alone.stdout)["texts"] == 38 and json.loads(alone.stdout)["answer_minutes"] == 0.0
+    assert json.loads(mixed.stdout)["texts"] == 39 and json.loads(mixed.stdout)["answer_minutes"] > 0.0
+
+
 def test_a_plan_needs_prompts(tmp_path: Path) -> None:
     done = CliRunner().invoke(app, ["train", "eagle3", "--plan", "--target", "llama-3.1-8b"])
-    assert done.exit_code != 0 and "--prompts, --openings or both" in str(done.output) + str(done.exception)
+    assert done.exit_code != 0 and "--prompts, --openings or --from" in str(done.output) + str(done.exception)

@@ -114,6 +114,10 @@ def test_the_help_names_every_kind() -> None:
         (["eagle3", "--held-out", "asked.txt", "--held-prompts", "1"], "--prompts: every prompt is held out too"),
         (["eagle3", "--held-out", "held.jsonl"], "--held-out: two files are called held"),
         (["eagle3", "--held-out", "long.txt"], "held-long: no prompt fits beside --answer-tokens 12"),
+        (["eagle3", "--answer-tokens", "100000"], "--answer-tokens 100000: the target reads "),
+        (["eagle3", "--held-out", "absent.txt"], "--held-out absent.txt: No such file"),
+        (["eagle3", "--epochs", "1e300"], "--epochs 1e+300: 10,000 at most"),
+        (["eagle3", "--gpu", "H100"], "--gpu H100: only a --plan is for another GPU"),
         (["eagle3", "--answers", "asked.txt"], "--answers asked.txt: no directory can be made there"),
         (["eagle3", "--vocabulary", "1000"], "--vocabulary 1000: the target has only 260 words"),
         (["medusa", "--layers", "3"], "--layers 3: medusa is no stack of layers; draft_model, pard, dflash are"),
@@ -128,8 +132,8 @@ def test_wrong_options_are_named(
     (tmp_path / "held.txt").write_text("what is c\n")
     (tmp_path / "long.txt").write_text("why? " * 2000)
     files = ["--prompts", str(tmp_path / "asked.txt"), "--held-out", str(tmp_path / "held.txt"), "--device", "cpu"]
-    words = ["train", *change, *files, "--out", str(tmp_path / "run"), "--target", str(toy_model)]
-    done = CliRunner().invoke(app, [*words, "--answer-tokens", "12"], prog_name="augury")
+    words = ["train", *files, "--out", str(tmp_path / "run"), "--target", str(toy_model), "--answer-tokens", "12"]
+    done = CliRunner().invoke(app, [*words, *change], prog_name="augury")
     assert done.exit_code != 0 and says in f"{done.output} {done.exception}"
 
 

@@ -2,20 +2,33 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from augury.methods.facts import architectures
 from augury.model.configurations import auto_config
-from augury.model.errors import ModelError
+from augury.model.errors import ModelError, one_line
 from augury.model.heads.files import read_raw_config
+from augury.model.plausible import check_numbers
 
 MASK_KEYS = ("mask_token_id", "dspark_noise_token_id", "pard_token", "ptd_token_id")  # vLLM's order
 DFLASH, DFLASH2, DSPARK = "DFlash", "DFlash2", "DSpark"  # what is read here, by the names in the files
 # What to do with a relative that was taken for another kind; without a word of advice it does not run at all.
 RELATIVES = {DFLASH2: "use method='dflash'", "LiLiCorr": "", "Domino": "", DSPARK: "use method='dspark'"}
 BORROWED = "augury_head_of_target"  # a key of config.json
+INNER, NESTED = "dflash_config", "transformer_layer_config"  # the parts of a config.json
+SCALES = (
+    "attention_value_scale",
+    "output_multiplier",
+    "logit_scale",
+    "final_logit_softcapping",
+    "input_embedding_scale",
+    "rms_norm_eps",
+    "rope_theta",
+)
 DEFAULT_THETA = 1e6  # where a config names none; transformers' own default is another
 
 
@@ -55,11 +68,11 @@ class DFlashConfig:
 def read_dflash_config(directory: Path, target_layers: int, kind: str = DFLASH) -> DFlashConfig:
     """Read and check config.json; nothing that came with the checkpoint is run. `kind`: what it is read as."""
     raw = read_raw_config(directory)
+    _refuse_senseless(directory / "config.json", raw)
     inner = inner_part(raw)
     _refuse_relatives(directory, raw, kind)
     _refuse_habits(directory, raw, inner, kind)
-    nested = raw.get("transformer_layer_config")
-    words = dict(nested) if isinstance(nested, Mapping) else dict(raw)
+    words = dict(raw.get(NESTED) or raw)
     layer = _layer_config(directory, words)
     return DFlashConfig(
         layer=layer,
@@ -81,14 +94,34 @@ def read_dflash_config(directory: Path, target_layers: int, kind: str = DFLASH) 
 
 def inner_part(raw: Mapping[str, Any]) -> Mapping[str, Any]:
     """What z-lab's format says of drafting, apart from the layers."""
-    inner = raw.get("dflash_config")
+    inner = raw.get(INNER)
     return inner if isinstance(inner, Mapping) else {}
 
 
 def relative(raw: Mapping[str, Any], besides: str = "") -> str | None:
     """Which relative of DFlash a config.json names, one kind apart."""
-    named = [*map(str, raw.get("architectures") or []), str(raw.get("speculators_model_type", ""))]
+    named = [*architectures(raw), str(raw.get("speculators_model_type", ""))]
     return next((kind for kind in RELATIVES if kind != besides for n in named if kind.lower() in n.lower()), None)
+
+
+def _refuse_senseless(file: Path, raw: Mapping[str, Any]) -> None:
+    """Refuse values that no drafter has, each by its name."""
+    for name in (INNER, NESTED):
+        if not isinstance(raw.get(name) or {}, Mapping):
+            raise ModelError(f"{file}: {name}={str(raw[name])[:40]!r} must be an object; fetch the file again.")
+    parts = (raw, inner_part(raw), raw.get(NESTED) or {})
+    check_numbers(file, *parts)
+    for part in parts:
+        for name, value in part.items():
+            if name in SCALES and value is not None and not _is_number(value):
+                raise ModelError(f"{file}: {name}={str(value)[:40]!r} must be a number.")
+    words = raw.get("draft_vocab_size")
+    if words is not None and (type(words) is not int or words < 1):
+        raise ModelError(f"{file}: draft_vocab_size={str(words)[:40]!r} must be a whole number above 0.")
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def _refuse_relatives(directory: Path, raw: Mapping[str, Any], kind: str) -> None:
@@ -121,8 +154,10 @@ def _layer_config(directory: Path, words: dict[str, Any]) -> Any:
     try:
         layer = auto_config().for_model(kind, **words)
         sizes = (layer.hidden_size, layer.num_attention_heads, layer.num_key_value_heads, layer.rms_norm_eps)
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
-        raise ModelError(f"cannot read {directory / 'config.json'}: {error}") from error
+    except ImportError:
+        raise
+    except Exception as error:  # the library has dozens of ways to refuse a value
+        raise ModelError(f"cannot read {directory / 'config.json'}: {one_line(error)}") from error
     if layer.num_hidden_layers < 1 or not all(sizes):
         raise ModelError(f"{directory / 'config.json'} describes no layers; the checkpoint is incomplete.")
     if getattr(layer, "hidden_act", "silu") not in ("silu", "swish"):

@@ -17,7 +17,7 @@ from augury.config.files import CONFIG_BYTES, read_regular
 from augury.kernels import Ops, choose
 from augury.model.checkpoint import DERIVED
 from augury.model.configurations import auto_config
-from augury.model.errors import ModelError
+from augury.model.errors import ModelError, one_line
 from augury.model.layers import Linear
 from augury.model.weight_files import weight_files
 
@@ -42,6 +42,8 @@ def read_raw_config(directory: Path) -> dict[str, Any]:
 def llama_config(raw: dict[str, Any]) -> Any:
     """The transformers configuration of a drafter's layers, which may be nested as in the speculators format."""
     inner = raw.get("transformer_layer_config") or raw
+    if not isinstance(inner, dict):
+        raise ModelError("the drafter's config.json says transformer_layer_config, which must be an object.")
     kind = inner.get("model_type", "llama")
     kind = kind if kind in ("llama", "mistral", "qwen2", "qwen3") else "llama"
     if raw.get("quantization_config") or inner.get("quantization_config"):
@@ -56,8 +58,10 @@ def llama_config(raw: dict[str, Any]) -> Any:
         )
     try:
         return auto_config().for_model(kind, **{k: v for k, v in inner.items() if k not in ("model_type", "auto_map")})
-    except (ValueError, TypeError, KeyError, ZeroDivisionError) as error:
-        raise ModelError(f"the drafter's config.json does not describe a {kind} layer: {error}") from None
+    except ImportError:
+        raise
+    except Exception as error:  # the library has dozens of ways to refuse a value
+        raise ModelError(f"the drafter's config.json does not describe a {kind} layer: {one_line(error)}") from None
 
 
 def read_vocabulary(raw: dict[str, Any], target: int) -> int:

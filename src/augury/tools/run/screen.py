@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from augury.engine.outputs import CompletionOutput, RequestOutput
     from augury.tools.run.demo import DemoPrompt, DemoRace
 
+WIDEST = 500  # columns: how wide a table would like to be is asked within so many
 FRAME = 1 / 15  # seconds between two redrawings: often enough for the eye, too seldom to slow the model
 
 
@@ -115,19 +116,9 @@ def answer_live(console: Console, llm: LLM, number: int, prompt: DemoPrompt, par
 
 def show_table(console: Console, races: list[DemoRace], facts: dict[str, Any], seconds: float) -> None:
     """The demo's figures, and what they depend on."""
-    ways = list(facts["K"])
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    table.add_column("prompt", vertical="bottom")
-    for name in ("plain\ntok/s", *(f"{way}\n{part}" for way in ways for part in ("speed-up", "length")), "same\ntext"):
-        table.add_column(name, justify="right", vertical="bottom")
-    for race in races:
-        cells: list[str | Text] = []
-        for way in ways:
-            spec, times = race.runs[way][-1].spec, race.speedup(way)
-            cells.append(Text(f"{times:.2f}x", "green" if times >= 1.05 else ""))
-            cells.append(f"{spec.acceptance_length:.2f}" if spec.num_drafts else "-")
-        same = "yes" if race.identical else "NO"
-        table.add_row(race.prompt.title, f"{race.speed('plain'):.1f}", *cells, same)
+    ways, table = list(facts["K"]), _wide_table(races, list(facts["K"]))
+    if console.measure(table, options=console.options.update_width(WIDEST)).maximum > console.width:
+        table = _tall_table(races, ways)
     console.print()
     console.print(table)
     runs = (
@@ -142,3 +133,41 @@ def show_table(console: Console, races: list[DemoRace], facts: dict[str, Any], s
         f"up to {facts['max_tokens']} tokens, {runs}, timed from the first token. Whole demo: {seconds:.0f} s.",
     ):
         console.print(line, style="dim")
+
+
+def _wide_table(races: list[DemoRace], ways: list[str]) -> Table:
+    """A line for each prompt."""
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column("prompt", vertical="bottom")
+    for name in ("plain\ntok/s", *(f"{way}\n{part}" for way in ways for part in ("speed-up", "length")), "same\ntext"):
+        table.add_column(name, justify="right", vertical="bottom")
+    for race in races:
+        cells = [cell for way in ways for cell in _figures(race, way)]
+        table.add_row(race.prompt.title, f"{race.speed('plain'):.1f}", *cells, _same(race))
+    return table
+
+
+def _tall_table(races: list[DemoRace], ways: list[str]) -> Table:
+    """A line for each way of drafting, under its prompt."""
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column("prompt")
+    for name in ("speed-up", "length"):
+        table.add_column(name, justify="right")
+    for race in races:
+        table.add_row(race.prompt.title)
+        table.add_row("  plain", f"{race.speed('plain'):.1f} tok/s")
+        for way in ways:
+            table.add_row(f"  {way}", *_figures(race, way))
+        table.add_row("  same text", _same(race), end_section=True)
+    return table
+
+
+def _figures(race: DemoRace, way: str) -> tuple[Text, str]:
+    """Speed-up and acceptance length."""
+    spec, times = race.runs[way][-1].spec, race.speedup(way)
+    length = f"{spec.acceptance_length:.2f}" if spec.num_drafts else "-"
+    return Text(f"{times:.2f}x", "green" if times >= 1.05 else ""), length
+
+
+def _same(race: DemoRace) -> str:
+    return "yes" if race.identical else "NO"

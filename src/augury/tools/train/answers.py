@@ -54,7 +54,13 @@ class Maker:
             return kept
         tokenizer = Tokenizer(self._directory)
         ids = [tokenizer.chat(messages, add_generation_prompt=True) for messages in asked]
-        room = min(read_config(self._directory).max_position_embeddings - order.answer_tokens, PROMPT)
+        context = read_config(self._directory).max_position_embeddings
+        room = min(context - order.answer_tokens, PROMPT)
+        if room < 1:
+            raise ConfigError(
+                f"--answer-tokens {order.answer_tokens}: the target reads {context} tokens, with the prompt; ask for "
+                "shorter answers."
+            )
         fitting = [prompt for prompt in ids if len(prompt) <= room]
         if not fitting:
             raise ConfigError(

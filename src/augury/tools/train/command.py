@@ -13,10 +13,13 @@ from augury.config.files import write_text
 from augury.tools.shared.terminal import output_console, print_json
 from augury.tools.train.kinds import check_kind
 from augury.tools.train.page import training_page
-from augury.tools.train.planned import say_plan
+from augury.tools.train.planned import PlannedRun, say_plan
 from augury.tools.train.screen import draw, said, show
 
 WHAT = "What to train: eagle3, p-eagle, eagle, mtp, draft_model, pard, medusa, mlp_speculator or dflash."
+
+GPU = "H200"  # that a plan is for
+MOST_EPOCHS = 10_000
 
 
 def train(
@@ -71,7 +74,7 @@ def train(
     plan: Annotated[
         bool, typer.Option("--plan", help="Only estimate what training would cost and gain, on --gpu.")
     ] = False,
-    gpu: Annotated[str, typer.Option(help="With --plan: the GPU to plan for.")] = "H200",
+    gpu: Annotated[str | None, typer.Option(help="With --plan: the GPU to plan for; H200 if left out.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="The result as JSON on standard output.")] = False,
 ) -> None:
     """Train a drafter on the target's own answers; an interrupted run continues where it stopped."""
@@ -81,6 +84,8 @@ def train(
             raise ConfigError(f"--{option} {value}: write a finite number.")
     if not epochs:
         raise ConfigError("--epochs 0: nothing would be trained; write how often every answer is seen.")
+    if epochs > MOST_EPOCHS:
+        raise ConfigError(f"--epochs {epochs:g}: {MOST_EPOCHS:,} at most; write fewer.")
     if plan:
         work = {
             "answer_tokens": answer_tokens,
@@ -90,9 +95,13 @@ def train(
             "depth": depth,
             "words": vocabulary,
             "layers": layers,
+            "minutes": minutes,
         }
-        say_plan(method, target, gpu, prompts or [], openings, work, as_json)
+        run = PlannedRun(method, target, gpu or GPU, prompts or [], held_out or [], openings, collected, k, work)
+        say_plan(run, as_json)
         return
+    if gpu is not None:
+        raise ConfigError(f"--gpu {gpu}: only a --plan is for another GPU; training runs on this machine (--device).")
     if out is None:
         raise ConfigError("--out: name the directory of the run, or ask for a --plan.")
     from augury.tools.train.options import TrainOptions

@@ -30,6 +30,8 @@ class TrainingWork:
     depth: int
     words: int
     layers: int
+    served: int = 0  # of the texts, those that a server has answered already
+    minutes: float = 0.0  # when training ends at the latest; 0: no limit
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,24 +61,27 @@ def plan(method: str, target: ModelShape, gpu: Gpu, work: TrainingWork) -> Train
     trained = next(one for one in facts.methods if one.method == method)
     text = min(work.longest, facts.tokens_a_text * work.answer_tokens / 256)
     tokens = int(work.texts * text)
-    steps = ceil(work.epochs * (work.texts // min(work.batch, work.texts)))
+    batch = min(work.batch, work.texts)
+    steps = ceil(work.epochs * (work.texts // batch))
     head = _head(trained, target, work)
-    flops = work.batch * text * (2 * target.active + 6 * head * _guesses(trained, work))
-    fast, slow = (steps * flops / (share * gpu.bf16_tflops * 1e12) / 60 for share in _shares())
-    memory = target.stored_bytes + WEIGHT_BYTES * head + _activations(trained, target, work, text)
-    seen = steps * work.batch / MEASURED_BATCH
+    flops = batch * text * (2 * target.active + 6 * head * _guesses(trained, work))
+    fast, slow = (flops / (share * gpu.bf16_tflops * 1e12) / 60 for share in _shares())  # minutes of a step
+    if work.minutes:
+        steps = max(1, min(steps, int(work.minutes / slow)))
+    memory = target.stored_bytes + WEIGHT_BYTES * head + _activations(trained, target, work, text, batch)
+    seen = steps * batch / MEASURED_BATCH
     return TrainingPlan(
         method,
         work.texts,
         tokens,
         _answer_minutes(target, gpu, work, text),
         steps,
-        (fast, slow),
+        (steps * fast, steps * slow),
         memory / 1e9,
         memory / 1e9 < 0.9 * gpu.memory_gb,
         trained.lengths(seen),
         trained.k,
-        _basis(trained, seen),
+        _basis(trained, work, seen),
     )
 
 
@@ -98,19 +103,21 @@ def _guesses(trained: TrainedMethod, work: TrainingWork) -> float:
     return sum(KEPT**i for i in range(work.depth)) if trained.unrolled else 1 + 0.5 * (work.depth - 1)
 
 
-def _activations(trained: TrainedMethod, target: ModelShape, work: TrainingWork, text: float) -> float:
-    rows = work.batch * text * _guesses(trained, work)
+def _activations(trained: TrainedMethod, target: ModelShape, work: TrainingWork, text: float, batch: int) -> float:
+    rows = batch * text * _guesses(trained, work)
     return rows * target.hidden * 2 * 40 + min(rows, CHUNK) * (work.words or target.vocab) * LOGIT_BYTES
 
 
 def _answer_minutes(target: ModelShape, gpu: Gpu, work: TrainingWork, text: float) -> float:
     facts = training_facts()
     step = Roofline(target, gpu).step_ms(facts.answers_a_step, 1, text)
-    return work.texts * 0.8 * text / facts.answers_a_step * max(step, facts.host_step_ms) / 60e3
+    return (work.texts - work.served) * 0.8 * text / facts.answers_a_step * max(step, facts.host_step_ms) / 60e3
 
 
-def _basis(trained: TrainedMethod, seen: float) -> tuple[str, ...]:
+def _basis(trained: TrainedMethod, work: TrainingWork, seen: float) -> tuple[str, ...]:
+    limit = f"steps: at most what --minutes {work.minutes:g} leave time for at the lower rate"
     return (
+        *([limit] if work.minutes else []),
         f"lengths: {_measured(trained, seen)}",
         "training: from 40 % of the GPU's published rate down to 13 %, which a target of 0.135 billion weights reached",
         f"answers: roofline of {training_facts().answers_a_step} requests at once, 80 % of a text's tokens written",

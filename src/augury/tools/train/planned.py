@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,21 +22,51 @@ from augury.tools.train.prompts import read_prompts
 EMBEDDED = "default"
 
 
-def say_plan(
-    method: str, target: str, gpu: str, prompts: list[Path], openings: int, work: dict[str, Any], as_json: bool
-) -> None:
-    """Count the prompts, plan, and show it."""
-    texts = openings + (len(read_prompts(prompts)) if prompts else 0)
-    if not texts:
-        raise ConfigError("--plan: give --prompts, --openings or both; a plan depends on how many there are.")
-    shape = shape_of(find_target(_named(target)))
-    check_size(method, work["layers"], work["words"], shape.layers, shape.vocab)
-    amount = TrainingWork(texts=texts, **{**work, "layers": work["layers"] or LAYERS})
-    made = plan(method, shape, find_gpu(gpu), amount)
+@dataclass(frozen=True, slots=True)
+class PlannedRun:
+    """A run, as far as its plan depends on it."""
+
+    method: str
+    target: str
+    gpu: str
+    prompts: list[Path]
+    held_out: list[Path]
+    openings: int
+    collected: Path | None
+    k: int
+    work: dict[str, Any]
+
+    def texts(self) -> tuple[int, int]:
+        """How many there are to train on, and how many of them a server has answered already."""
+        held = {json.dumps(one) for one in read_prompts(self.held_out, "--held-out")} if self.held_out else set()
+        asked = read_prompts(self.prompts) if self.prompts else []
+        served = 0
+        if self.collected is not None:
+            from augury.train.collected import count_collected
+
+            served = count_collected(self.collected, self.work["longest"])
+        found = served + self.openings + sum(json.dumps(one) not in held for one in asked)
+        if not found:
+            raise ConfigError(
+                "--plan: give --prompts, --openings or --from; a plan depends on how many texts there are."
+            )
+        return found, served
+
+
+def say_plan(run: PlannedRun, as_json: bool) -> None:
+    """Count the texts, plan, and show it."""
+    from augury.train.trainee import Goal, trainee_of
+
+    work = {**run.work, "layers": run.work["layers"] or LAYERS}
+    texts, served = run.texts()
+    trainee_of(run.method).check(Goal(run.method, work["depth"], work["words"], work["layers"]), run.k)
+    shape = shape_of(find_target(_named(run.target)))
+    check_size(run.method, run.work["layers"], work["words"], shape.layers, shape.vocab)
+    made = plan(run.method, shape, find_gpu(run.gpu), TrainingWork(texts=texts, served=served, **work))
     if as_json:
-        print_json({"target": target, "gpu": gpu, **made.as_json()})
+        print_json({"target": run.target, "gpu": run.gpu, **made.as_json()})
     else:
-        show_plan(output_console(), made, target, gpu)
+        show_plan(output_console(), made, run.target, run.gpu)
 
 
 def show_plan(console: Console, made: TrainingPlan, target: str, gpu: str) -> None:

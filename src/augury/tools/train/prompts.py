@@ -18,30 +18,30 @@ END = "\x1e"  # a line of its own after a table
 TALKS = ("messages", "conversations", "turns")  # fields that hold a whole conversation
 
 
-def read_prompts(paths: list[Path]) -> list[Messages]:
-    """The first question of every record of every file, each once."""
-    found = {json.dumps(messages): messages for path in paths for messages in _read(path)}
+def read_prompts(paths: list[Path], option: str = "--prompts") -> list[Messages]:
+    """The first question of every record of every file, each once; `option` named them."""
+    found = {json.dumps(messages): messages for path in paths for messages in _read(path, option)}
     if not found:
-        raise ConfigError(f"--prompts {', '.join(map(str, paths))}: no prompt in it.")
+        raise ConfigError(f"{option} {', '.join(map(str, paths))}: no prompt in it.")
     return list(found.values())
 
 
-def _read(path: Path) -> Iterator[Messages]:
+def _read(path: Path, option: str) -> Iterator[Messages]:
     try:
         text = path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"--prompts {path}: {getattr(error, 'strerror', None) or 'not UTF-8 text'}.") from None
-    for number, record in enumerate(_records(path, text), 1):
+        raise ConfigError(f"{option} {path}: {getattr(error, 'strerror', None) or 'not UTF-8 text'}.") from None
+    for number, record in enumerate(_records(path, text, option), 1):
         messages = first_question(record)
         if messages is None:
             known = ", ".join((*ASKED, *TALKS))
-            raise ConfigError(f"--prompts {path}, record {number}: no field that asks something; known are {known}.")
+            raise ConfigError(f"{option} {path}, record {number}: no field that asks something; known are {known}.")
         if any(LONE.search(message["content"]) for message in messages):
-            raise ConfigError(f"--prompts {path}, record {number}: a lone surrogate, which is no character; remove it.")
+            raise ConfigError(f"{option} {path}, record {number}: a lone surrogate, which is no character; remove it.")
         yield messages
 
 
-def _records(path: Path, text: str) -> Iterator[Any]:
+def _records(path: Path, text: str, option: str) -> Iterator[Any]:
     try:
         if path.suffix == ".csv":
             yield from _table(text)
@@ -52,9 +52,9 @@ def _records(path: Path, text: str) -> Iterator[Any]:
         else:
             yield from (line.strip() for line in text.splitlines() if line.strip())
     except csv.Error as error:
-        raise ConfigError(f"--prompts {path}: not CSV ({error}).") from None
+        raise ConfigError(f"{option} {path}: not CSV ({error}).") from None
     except (ValueError, RecursionError) as error:
-        raise ConfigError(f"--prompts {path}: not JSON ({error}).") from None
+        raise ConfigError(f"{option} {path}: not JSON ({error}).") from None
 
 
 def _table(text: str) -> list[dict[str, Any]]:

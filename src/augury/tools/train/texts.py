@@ -46,7 +46,7 @@ def _held_out(order: TrainOptions) -> Prompts:
         raise ConfigError(f"--held-out: two files are called {alike}, the name of their figures; rename one.")
     if order.collected is not None and SERVED in names:
         raise ConfigError(f"--held-out: {SERVED} is what figures on --from are called; rename the file.")
-    return {path.stem: read_prompts([path]) for path in order.held_out}
+    return {path.stem: read_prompts([path], "--held-out") for path in order.held_out}
 
 
 def _asked(order: TrainOptions, maker: Maker, kept: set[str]) -> list[Messages]:
