@@ -2,7 +2,8 @@
 
 The target's part is measured when the engine starts, on passes of padding, and corrected by every step that is run. A
 machine may have become faster or slower as a whole, so sizes that have not been run for a while follow those that have.
-The drafter's part is fitted to what its calls take. Only the proportions matter: the controller compares one pass with another.
+The drafter's part is fitted to what its calls take. Only the proportions matter: the controller compares one pass with
+another.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ BOUND = 1.25  # one step may say at most this much, up or down: a machine that o
 FOLLOWS = 0.15  # how far a step's size follows what it says
 BEYOND = 0.03  # and all of them a step that has more rows than any
 FADES = 0.98  # of the steps that a size has seen, with each step
-SURPRISE = 2.0  # times what was expected, or taken before: as much as one call of a drafter may say; it may have compiled
+SURPRISE = 2.0  # times what was expected or taken before: as much as one call of a drafter, which may compile, may say
 FORGET = 0.98  # of what is known of a drafter, with each of its calls
 RIDGE = 1e-3  # of what is known: depths that never vary tell the parts apart by size alone
 ROUNDS, FEW = 3, 16  # larger passes are timed once: they are rarer, and steps will correct them
