@@ -46,7 +46,7 @@ def scores(target: Target, *pieces: list[int]) -> torch.Tensor:
     return torch.cat(found)
 
 
-@pytest.mark.skipif(numba.config.NUMBA_NUM_THREADS < 2, reason="needs two cores")
+@pytest.mark.skipif(numba.config.NUMBA_NUM_THREADS < 2, reason="needs two cores")  # type: ignore[attr-defined]
 @pytest.mark.parametrize("pool", [2, 1])  # a crew, and a loop of two rounds that gets one thread
 def test_two_threads_give_the_bits_of_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pool: int) -> None:
     monkeypatch.setattr("augury.kernels.machine.DOT_PRODUCTS", True)

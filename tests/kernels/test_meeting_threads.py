@@ -30,7 +30,7 @@ def expected(threads: int) -> np.ndarray:
     return numbers
 
 
-@pytest.mark.parametrize("threads", [1, min(2, config.NUMBA_NUM_THREADS)])  # a machine may have one core
+@pytest.mark.parametrize("threads", [1, min(2, config.NUMBA_NUM_THREADS)])  # type: ignore[attr-defined]  # or one core
 def test_nobody_goes_on_before_all_are_there(threads: int) -> None:
     share_pool()
     set_num_threads(threads)

@@ -30,7 +30,7 @@ class Trust(NamedTuple):
 # Copied text comes in runs: the last few drafts of a request say most about its next. A drafter with weights guesses
 # about as well all through a text: few drafts say little there. (Measured on recorded drafts; docs/LOG.md, 2026-11-19.)
 IN_RUNS = Trust(own_fades=0.94, shared_fades=0.98, lean=1.0)
-STEADY = Trust(own_fades=0.97, shared_fades=0.99, lean=8.0)
+STEADY = Trust(own_fades=0.97, shared_fades=0.99, lean=10.0)
 
 
 class Odds:
