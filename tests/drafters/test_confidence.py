@@ -16,7 +16,9 @@ from random_drafters import drafter
 
 from augury import LLM, SamplingParams
 from augury.drafters.confidence import BINS, LEAN, TYPICAL, Confidence, Prices
+from augury.engine.adaptive import draft_whole
 from augury.engine.budget import FixedBudget
+from augury.engine.goodput import GoodputBudget
 
 WORDS = 50
 CHANCES = st.lists(st.lists(st.floats(0.05, 0.98), min_size=3, max_size=3), min_size=1, max_size=4)
@@ -130,6 +132,20 @@ def test_a_drafter_that_ends_its_chains_keeps_its_cache_whole(toy_model: Path) -
     found = llm.engine.stats.spec
     assert found.num_accepted_tokens == found.num_draft_tokens > 0
     assert len(set(found.drafted_per_pos)) > 1
+
+
+def test_where_drafters_are_compared_no_draft_ends_early(toy_model: Path, tmp_path: Path) -> None:
+    """A drafter that is unsure of all it guesses would be judged by the few guesses that it keeps."""
+    model = str(drafter(toy_model, "eagle3", 1, tmp_path))
+    spec = {"method": "eagle3", "model": model, "num_speculative_tokens": 3, "adaptive": True}
+    plain = LLM(str(toy_model), device="cpu", max_model_len=128)
+    llm = LLM(str(toy_model), device="cpu", max_model_len=128, speculative_config=spec)
+    budget, chain = llm.engine.budget, llm.engine.drafter.chain  # type: ignore[union-attr]
+    assert isinstance(budget, GoodputBudget) and chain is not None
+    assert budget.confidence is chain.confidence is not None
+    draft_whole(llm.engine)
+    assert budget.confidence is chain.confidence is None
+    held_to_plain(llm, plain, PROMPTS)
 
 
 @pytest.mark.parametrize(("rule", "ends"), [("coupled", True), ("standard", False), ("block", False)])

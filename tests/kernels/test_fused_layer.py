@@ -46,8 +46,10 @@ def scores(target: Target, *pieces: list[int]) -> torch.Tensor:
     return torch.cat(found)
 
 
-@pytest.mark.skipif(numba.config.NUMBA_NUM_THREADS < 2, reason="needs two cores")  # type: ignore[attr-defined]
-@pytest.mark.parametrize("pool", [2, 1])  # a crew, and a loop of two rounds that gets one thread
+CREW = pytest.param(2, marks=pytest.mark.skipif(numba.config.NUMBA_NUM_THREADS < 2, reason="one core"))  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("pool", [CREW, 1])  # a crew, and a loop of two rounds that gets one thread
 def test_two_threads_give_the_bits_of_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pool: int) -> None:
     monkeypatch.setattr("augury.kernels.machine.DOT_PRODUCTS", True)
     monkeypatch.setattr("augury.kernels.pace.MOST_LOST", float("inf"))  # the machine may be crowded

@@ -16,6 +16,7 @@ class ChainWriter:
     """Turns scores into chains."""
 
     confidence: Confidence | None = None  # ends chains early, where the controller wants that
+    _pays = True  # whether one more guess does
 
     def __init__(
         self, config: SpeculativeConfig, vocab: int, device: torch.device, targets: Tensor | None = None

@@ -13,6 +13,7 @@ from augury.drafters.confidence import Confidence
 from augury.engine.blanks import run_blank
 from augury.engine.cost import DraftCost, RowCost, every_size, measure_rows, sizes_of
 from augury.engine.cost_file import remembered
+from augury.engine.engine import Engine
 from augury.engine.goodput import Costs, GoodputBudget
 from augury.engine.odds import IN_RUNS, STEADY
 from augury.engine.rows import round_up
@@ -51,6 +52,13 @@ def adaptive_budget(spec: SpeculativeConfig, slots: int, runner: Runner, kept: P
     if drafter.chain is not None and _may_end_early(spec, drafter, runner):
         confidence = drafter.chain.confidence = Confidence(slots + 1, nodes)
     return GoodputBudget(nodes, slots, costs, drafter.branching, spec.plain_pass_every, trust, confidence)
+
+
+def draft_whole(engine: Engine) -> None:
+    """No draft ends early from now on: where drafters are compared, one may be surer of itself than another."""
+    chain = engine.drafter.chain if engine.drafter is not None else None
+    if chain is not None and isinstance(engine.budget, GoodputBudget):
+        chain.confidence = engine.budget.confidence = None
 
 
 def _may_end_early(spec: SpeculativeConfig, drafter: Drafter, runner: Runner) -> bool:

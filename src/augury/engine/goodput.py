@@ -65,7 +65,7 @@ class GoodputBudget:
         self.odds = Odds(slots, nodes, trust)
         self.paired = Paired()
         self._branching = branching
-        self._confidence = confidence
+        self.confidence = confidence
         self._slice_every = slice_every
         self._steps = 0
         self.sampling = self._sliced = False
@@ -99,20 +99,20 @@ class GoodputBudget:
 
     def see(self, request: Request, depth: int, accepted: int) -> None:
         """Hear how a request's draft fared; it is entered with its pass."""
-        tried = depth if self._confidence is None else request.spec_options.at_most(self.nodes)
+        tried = depth if self.confidence is None else request.spec_options.at_most(self.nodes)
         self._seen.append((request.slot, depth, accepted, tried))
 
     def learn(self, step: Step) -> None:
         """Enter a pass: what it took, and how its drafts fared."""
-        if self._confidence is not None:  # a guess that it did not keep counts as one that failed
-            self._seen += [(slot, 0, 0, self.nodes) for slot in self._confidence.take_empty()]
+        if self.confidence is not None:  # a guess that it did not keep counts as one that failed
+            self._seen += [(slot, 0, 0, self.nodes) for slot in self.confidence.take_empty()]
         if self._seen:
             slots, depth, accepted, tried = np.array(self._seen).T
             self.odds.see(slots, tried, accepted)
             self._quiet[slots] = 0
             self._seen.clear()
-            if self._confidence is not None:
-                self._confidence.see(slots, depth, accepted)
+            if self.confidence is not None:
+                self.confidence.see(slots, depth, accepted)
         spent = step.drafter_seconds
         self.costs.target.learn(step.rows, step.seconds - (spent or 0.0))
         if spent is not None and step.drafter_depth and step.decoding_only:
@@ -136,8 +136,8 @@ class GoodputBudget:
         reach = np.where(np.arange(self.nodes) < most[:, None], reach, 0.0)
         if self._branching:
             return self._all_or_none(reach, rows)
-        if self._confidence is not None:
-            return self._who_begins(self._confidence, reach, rows)
+        if self.confidence is not None:
+            return self._who_begins(self.confidence, reach, rows)
         return share_out(reach, rows, self.costs)
 
     def _all_or_none(self, reach: Floats, rows: int) -> np.ndarray:
@@ -172,7 +172,7 @@ class GoodputBudget:
         who = longest_without(given, most, slots, self._quiet, self._patience, SOON)
         if who < 0:
             return given
-        whole = self._branching or self._confidence is not None
+        whole = self._branching or self.confidence is not None
         nodes = min(self.nodes if whole else PROBE, int(most[who]))
         price = self._price(rows + int(given.sum()), nodes, len(slots), given.max() == 0)
         self._saved_for = price
@@ -185,8 +185,8 @@ class GoodputBudget:
     def _price(self, rows: int, nodes: int, requests: int, wakes: bool) -> float:
         """What a probe adds to a pass, in passes; if no other request drafts, the drafter's part too."""
         levels = float(nodes)
-        if self._confidence is not None:
-            nodes, levels = math.ceil(self._confidence.rows), self._confidence.levels
+        if self.confidence is not None:
+            nodes, levels = math.ceil(self.confidence.rows), self.confidence.levels
         before, after = self.costs.target.of(rows), self.costs.target.of(rows + nodes)
         drafting = float(self.costs.drafting(np.array([levels]), requests)[0]) + self._waking if wakes else 0.0
         return (after - before + drafting) / before

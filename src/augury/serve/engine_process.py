@@ -21,6 +21,7 @@ from typing import Any
 
 from augury.config.errors import ConfigError
 from augury.config.sampling import SamplingParams
+from augury.engine.adaptive import draft_whole
 from augury.engine.commit import Update
 from augury.engine.grammar_jobs import Busy
 from augury.engine.llm import LLM
@@ -269,6 +270,8 @@ def main(descriptor: int) -> int:
             llm = LLM(start["model"], **start["arguments"])
             collector = collector_of(start.get("collect"), llm.model_path)
             load_adapters(llm, start.get("loras") or {})
+            if start.get("whole_drafts"):
+                draft_whole(llm.engine)
         except (ConfigError, ModelError, RanksLost, TypeError, OSError, MemoryError) as error:
             channel.send({"type": "failed", "message": " ".join(str(error).split()) or type(error).__name__})
             return 1

@@ -48,6 +48,7 @@ async def opened(settings: Settings, give_up: Callable[[str], None]) -> AsyncIte
     asked = {"directory": settings.collect, "tokens": settings.collect_tokens} if settings.collect else None
     keys, loras = settings.limits.num_keys, settings.lora_modules
     client = EngineClient(settings.model, settings.engine, observatory, give_up, keys, asked, loras)
+    client.start_message["whole_drafts"] = settings.swap_from is not None
     if sys.stderr.isatty():
         logger.info("loading %s; Ctrl-C ends it", settings.model)
     try:
