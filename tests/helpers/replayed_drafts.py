@@ -27,11 +27,13 @@ from augury.drafters.chain import ChainWriter
 from augury.drafters.confidence import Confidence
 from augury.engine.cost import DraftCost, RowCost, every_size
 from augury.engine.goodput import Costs, GoodputBudget
-from augury.engine.odds import STEADY
+from augury.engine.odds import IN_RUNS, STEADY
 from augury.observe.steps import Step
 from augury.tools.shared.prompts import SETS
 
 NOISE = 0.03  # of every time, as a share of it
+# How the controller may judge a drafter: how far records are trusted, and whether drafts may end early.
+WAYS = {"short records": (IN_RUNS, False), "long records": (STEADY, False), "early ends": (STEADY, True)}
 WORDS = 1000  # of the scores that stand for a probability
 
 
@@ -87,13 +89,13 @@ def _compared(said: list[tuple[float, int]], text: list[int]) -> Guesses:
     return Guesses([top for top, _ in said], true)
 
 
-def times_plain(answers: list[list[Guesses]], machine: Machine, most: int, seed: int) -> float:
+def times_plain(answers: list[list[Guesses]], machine: Machine, most: int, way: str, seed: int) -> float:
     """Tokens a second with the controller, over those of plain decoding."""
-    random = np.random.default_rng(seed)
+    random, (trust, early) = np.random.default_rng(seed), WAYS[way]
     confidence = Confidence(2, most)
     rows = RowCost(every_size(dict(enumerate(machine.rows, 1))))
     costs = Costs(rows, DraftCost(0.1 * machine.rows[0]))
-    budget = GoodputBudget(most, 1, costs, trust=STEADY, confidence=confidence)
+    budget = GoodputBudget(most, 1, costs, trust=trust, confidence=confidence if early else None)
     tokens, milliseconds = 0, 0.0
     for answer in answers:
         request: Any = SimpleNamespace(slot=0, tenant="", spec_options=SpecOptions())
@@ -104,7 +106,7 @@ def times_plain(answers: list[list[Guesses]], machine: Machine, most: int, seed:
             accepted = min(pending, answer[at - 1].true) if pending else 0
             at += 1 + accepted
             drafts = allowed > 0 and at <= len(answer)
-            kept = _draft(confidence, answer[at - 1], min(allowed, most), pending, machine.at_once) if drafts else 0
+            kept = _draft(confidence, answer[at - 1], allowed, pending, machine.at_once, early) if drafts else 0
             drafter = (machine.call + machine.level * confidence.ran) * random.lognormal(0, NOISE) if drafts else 0.0
             took = machine.rows[pending] * random.lognormal(0, NOISE) + drafter
             step = Step(1, 1 + pending, 0, allowed, 0.0, took, drafter, 1 + accepted, sample=budget.sampling)
@@ -117,8 +119,11 @@ def times_plain(answers: list[list[Guesses]], machine: Machine, most: int, seed:
     return tokens / milliseconds * machine.rows[0]
 
 
-def _draft(confidence: Confidence, guesses: Guesses, allowed: int, pending: int, at_once: bool) -> int:
+def _draft(confidence: Confidence, guesses: Guesses, allowed: int, pending: int, at_once: bool, early: bool) -> int:
     """Have a recorded draft judged as a drafter would; how much of it is kept."""
+    if not early:
+        confidence.ran = 1 if at_once else min(allowed, len(guesses.probabilities))
+        return min(allowed, len(guesses.probabilities))
     sampling = SimpleNamespace(temperature=torch.zeros(2))
     inputs: Any = SimpleNamespace(slots=torch.tensor([0]), nodes=torch.tensor([pending]), sampling=sampling)
     allowed = min(allowed, len(guesses.probabilities))
@@ -153,12 +158,16 @@ def main() -> None:
     most = spec["num_speculative_tokens"]
     if most >= len(given.rows):
         raise SystemExit(f"--rows: {most} drafts need the costs of up to {most + 1} rows")
-    found = {}
+    found: dict[str, dict[str, dict[str, float]]] = {}
     for name, answers in recorded(spec, given.sets, given.tokens).items():
-        ratios = [times_plain(answers * 2, machine, most, seed) for seed in range(given.seeds)]
-        found[name] = {"times_plain": mean(ratios), "least": min(ratios), "most": max(ratios)}
-        if not given.json:
-            print(f"{name:8} {mean(ratios):.3f} x plain ({min(ratios):.3f} to {max(ratios):.3f})", flush=True)
+        found[name] = {}
+        for way in WAYS:
+            ratios = [times_plain(answers * 2, machine, most, way, seed) for seed in range(given.seeds)]
+            found[name][way] = {"times_plain": mean(ratios), "least": min(ratios), "most": max(ratios)}
+            if not given.json:
+                print(
+                    f"{name:6} {way:14} {mean(ratios):.2f} x plain ({min(ratios):.2f} to {max(ratios):.2f})", flush=True
+                )
     if given.json:
         print(json.dumps(found))
 
