@@ -54,5 +54,5 @@ MEDUSA = Method(
     one_pass=True,
     checkpoint=_checkpoint,
     gates={"medusa": GateRecipe("augury.train.medusa:train_medusa", 80)},
-    trained={"medusa": Trained("augury.train.heads_trainee:MedusaTrainee")},
+    trained={"medusa": Trained("augury.train.heads_trainee:MedusaTrainee", layers="residual")},
 )

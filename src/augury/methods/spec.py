@@ -125,7 +125,7 @@ class Trained(NamedTuple):
     head: str = ""  # "package.module:Class" of the network, where one trainee serves several
     settings: Mapping[str, Any] = {}  # keys it is run with
     speculator: tuple[str, str] = ("", "")  # its type and its class in the speculators format; empty: it has none
-    layers: Literal["", "its own", "the target's"] = ""  # whose layers it is a stack of; empty: it is none
+    layers: Literal["", "residual", "its own", "the target's"] = ""  # what it is a stack of; empty: it is none
 
 
 PAIRS = "augury.train.trainee:PairTrainee"  # trains heads that read pairs (token, features of the one before)

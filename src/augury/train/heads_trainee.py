@@ -25,7 +25,7 @@ class MedusaTrainee(Trainee):
 
     def made(self, teacher: Teacher) -> nn.Module:
         """See Trainee.made."""
-        module = Medusa(self.goal.depth, self._rows.float(), shared=True)
+        module = Medusa(self.goal.depth, self._rows.float(), shared=True, layers=self.goal.layers)
         module.lm_heads.requires_grad_(bool(self.goal.vocabulary))
         return module
 
@@ -46,7 +46,8 @@ class MedusaTrainee(Trainee):
 
     def export(self, target: Path, directory: Path) -> None:
         """In vLLM's layout, with the matrix under the name that it reads a shared one from."""
-        told = medusa_config(self.config, self.goal.depth, len(self.words)) | {"original_lm_head": True}
+        told = medusa_config(self.config, self.goal.depth, len(self.words), self.goal.layers)
+        told["original_lm_head"] = True
         named = {"token_map": self.words} if self.goal.vocabulary else {}
         write_checkpoint(directory, halved(self.module.state_dict()) | named, told)
 

@@ -18,26 +18,28 @@ from augury.train.words import fading, word_loss
 
 
 class Block(nn.Module):
-    """One residual layer: z + SiLU(W z)."""
+    """Residual layers, one after another: z + SiLU(W z)."""
 
-    def __init__(self, size: int) -> None:
+    def __init__(self, size: int, layers: int = 1) -> None:
         super().__init__()
-        layer = nn.Linear(size, size, bias=False)
-        nn.init.zeros_(layer.weight)
-        self.layers = nn.ModuleList([layer])
+        self.layers = nn.ModuleList(nn.Linear(size, size, bias=False) for _ in range(layers))
+        for matrix in self.layers.parameters():
+            nn.init.zeros_(matrix)
 
     def forward(self, z: Tensor) -> Tensor:
         """Rows in, rows out."""
-        return z + F.silu(self.layers[0](z))
+        for layer in self.layers:
+            z = z + F.silu(layer(z))
+        return z
 
 
 class Medusa(nn.Module):
     """Blocks and output matrices by the names vLLM has for them; the matrix may be one for all heads."""
 
-    def __init__(self, heads: int, beginning: Tensor, shared: bool = False) -> None:
+    def __init__(self, heads: int, beginning: Tensor, shared: bool = False, layers: int = 1) -> None:
         super().__init__()
         words, size = beginning.shape
-        self.blocks = nn.ModuleList(Block(size) for _ in range(heads))
+        self.blocks = nn.ModuleList(Block(size, layers) for _ in range(heads))
         self.lm_heads = nn.ModuleList(nn.Linear(size, words, bias=False) for _ in range(1 if shared else heads))
         with torch.no_grad():
             for matrix in self.lm_heads.parameters():
@@ -67,13 +69,13 @@ def train_medusa(study: Study, directory: Path, recipe: Recipe) -> float:
     return last
 
 
-def medusa_config(target: Any, heads: int, words: int) -> dict[str, Any]:
+def medusa_config(target: Any, heads: int, words: int, layers: int = 1) -> dict[str, Any]:
     """What config.json says."""
     return {
         "model_type": "medusa",
         "architectures": ["MedusaModel"],
         "num_heads": heads,
-        "num_hidden_layers": 1,
+        "num_hidden_layers": layers,
         "hidden_size": target.hidden_size,
         "vocab_size": target.vocab_size,
         "truncated_vocab_size": words,

@@ -35,7 +35,7 @@ class Goal:
     kind: str
     depth: int = 4  # guesses that are unrolled
     vocabulary: int = 0  # words of the drafter's own; 0: all of the target's, read by the target's own matrix
-    layers: int = 2  # of a drafter that is a stack of them
+    layers: int = 2  # of a drafter that is a stack of them, or of each head
 
 
 class Guess(NamedTuple):

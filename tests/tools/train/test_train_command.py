@@ -120,7 +120,7 @@ def test_the_help_names_every_kind() -> None:
         (["eagle3", "--gpu", "H100"], "--gpu H100: only a --plan is for another GPU"),
         (["eagle3", "--answers", "asked.txt"], "--answers asked.txt: no directory can be made there"),
         (["eagle3", "--vocabulary", "1000"], "--vocabulary 1000: the target has only 260 words"),
-        (["medusa", "--layers", "3"], "--layers 3: medusa is no stack of layers; draft_model, pard, dflash are"),
+        (["mtp", "--layers", "3"], "--layers 3: mtp is no stack of layers; draft_model, pard, medusa, dflash are"),
         (["draft_model", "--layers", "9"], "--layers 9: the target has 2, and a draft_model must have fewer"),
     ],
 )

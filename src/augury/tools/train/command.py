@@ -47,7 +47,7 @@ def train(
     ] = 0,
     depth: Annotated[int, typer.Option(min=1, help="Draft positions that training unrolls.")] = 4,
     layers: Annotated[
-        int | None, typer.Option(min=1, help="Layers of draft_model, pard and dflash; 2 if left out.")
+        int | None, typer.Option(min=1, help="Layers of draft_model, pard and dflash (2), or of a medusa head (1).")
     ] = None,
     k: Annotated[int, typer.Option("--k", min=1, help="Drafted tokens in validation.")] = 3,
     temperature: Annotated[

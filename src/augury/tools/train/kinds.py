@@ -5,7 +5,12 @@ from __future__ import annotations
 from augury.config.errors import ConfigError
 from augury.methods.registry import kind, kinds
 
-LAYERS = 2  # of a stack of them, by default how many
+LAYERS = 2  # of a stack of a model's layers, where no number is given
+
+
+def usual_layers(method: str) -> int:
+    """How many it has where no number is given."""
+    return LAYERS if kind(method).layers in ("its own", "the target's") else 1
 
 
 def check_kind(method: str, layers: int | None) -> None:

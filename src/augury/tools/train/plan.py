@@ -94,7 +94,7 @@ def _head(trained: TrainedMethod, target: ModelShape, work: TrainingWork) -> flo
     """Weights that are learnt, the words' matrix among them where it is the head's own."""
     layers = work.layers if trained.layers == "asked" else trained.layers
     layer = target.every_row / target.layers
-    wide = trained.wide * target.hidden**2 * (work.depth if not trained.layers else 1)
+    wide = trained.wide * target.hidden**2 * (1 if trained.layers else work.depth * work.layers)
     return float(layers * layer + wide + (work.words or target.vocab) * target.hidden)
 
 

@@ -15,7 +15,7 @@ from augury.tools.advise.gpus import find_gpu
 from augury.tools.advise.shape import shape_of
 from augury.tools.advise.target import find_target
 from augury.tools.shared.terminal import output_console, print_json
-from augury.tools.train.kinds import LAYERS, check_size
+from augury.tools.train.kinds import check_size, usual_layers
 from augury.tools.train.plan import TrainingPlan, TrainingWork, plan
 from augury.tools.train.prompts import read_prompts
 
@@ -57,7 +57,7 @@ def say_plan(run: PlannedRun, as_json: bool) -> None:
     """Count the texts, plan, and show it."""
     from augury.train.trainee import Goal, trainee_of
 
-    work = {**run.work, "layers": run.work["layers"] or LAYERS}
+    work = {**run.work, "layers": run.work["layers"] or usual_layers(run.method)}
     texts, served = run.texts()
     trainee_of(run.method).check(Goal(run.method, work["depth"], work["words"], work["layers"]), run.k)
     shape = shape_of(find_target(_named(run.target)))

@@ -15,7 +15,7 @@ from augury.model.checkpoint import read_config
 from augury.model.load import has_plain_layers
 from augury.model.store import resolve
 from augury.tools.train.alone import alone_in
-from augury.tools.train.kinds import LAYERS, check_size
+from augury.tools.train.kinds import check_size, usual_layers
 from augury.tools.train.options import Tell, TrainOptions, device_of
 from augury.tools.train.result import write_result
 from augury.tools.train.texts import texts
@@ -33,7 +33,7 @@ def run_training(
     order: TrainOptions, settings: dict[str, Any], epochs: float, gate: bool, tell: Tell
 ) -> dict[str, Any]:
     """Train, and say what the best checkpoint is worth."""
-    goal = Goal(order.method, order.depth, order.vocabulary, order.layers or LAYERS)
+    goal = Goal(order.method, order.depth, order.vocabulary, order.layers or usual_layers(order.method))
     trainee_of(order.method).check(goal, settings["tokens"])
     _check(order, settings["temperature"])
     with alone_in(order.out):
