@@ -32,6 +32,7 @@ SHAPE = {
 SPECS: dict[str, dict[str, Any] | None] = {
     "plain": None,
     "draft_model": {"method": "draft_model", "num_speculative_tokens": 3},
+    "adaptive": {"method": "draft_model", "num_speculative_tokens": 3, "adaptive": True},
     "ngram": {"method": "ngram", "num_speculative_tokens": 3, "prompt_lookup_max": 3, "prompt_lookup_min": 1},
     "suffix": {"method": "suffix", "num_speculative_tokens": 3},
     "ngram_gpu": {"method": "ngram_gpu", "num_speculative_tokens": 3, "prompt_lookup_max": 3, "prompt_lookup_min": 1},

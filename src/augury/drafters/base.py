@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from augury.methods.spec import MAX_NODES
 from augury.model.target import Target
 from augury.observe.stats import Parts
 from augury.verify.sampling import Outcome, SlotSampling
@@ -64,6 +65,7 @@ class DraftInput:
     path: Tensor  # int64 [G, N]: of those the accepted ones, from the root down, -1 past the end
     chunked: bool = False  # the pass read prompt chunks: a group may have many new tokens
     features: tuple[Tensor, ...] = ()  # [R, hidden] for every row of the pass, as `needs.features` asked
+    most_nodes: int = MAX_NODES  # the host's bound on every budget; 0: the drafter only reads
 
 
 class Drafter:

@@ -75,7 +75,7 @@ class BlockDrafter(Drafter):
         self.read(inputs)
         budget = torch.minimum(inputs.budget, self.longest - inputs.lengths).clamp(min=0, max=self.nodes)
         guesses = budget.clamp(max=self.depth)
-        return budget, guesses, most_steps(guesses, self.depth)
+        return budget, guesses, most_steps(inputs, guesses, self.depth)
 
 
 def newest_tokens(inputs: DraftInput) -> Tensor:

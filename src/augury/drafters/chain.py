@@ -36,6 +36,10 @@ class ChainWriter:
         parents = chain_parents(groups, self._nodes, self._device)
         return Draft(tokens, parents, budget, probs, branching=False)
 
+    def none(self, inputs: DraftInput, budget: Tensor) -> Draft:
+        """No chain for anyone."""
+        return self.finish(self.begin(inputs, budget))
+
     def write(self, draft: Draft, inputs: DraftInput, logits: Tensor, i: int) -> Tensor:
         """Choose token i of every chain from scores [G, V]; gives it back."""
         picked = self._pick(logits, inputs.slots, inputs.lengths + i, inputs.sampling, i)

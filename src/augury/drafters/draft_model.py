@@ -92,16 +92,20 @@ class ModelDrafter(Drafter):
         if not inputs.chunked and self._tree is None and self._mask is None:
             # At most a draft's last token, if it was accepted, and the token after it.
             inputs = replace(inputs, most_rows=min(inputs.most_rows, 2 * len(inputs.slots)))
-        masks = self.nodes - 1 if self._mask is not None else 0
-        logits = self._score(fresh_rows(inputs, begin, count, masks=masks, mask=self._mask or 0).rows)
+        steps = most_steps(inputs, budget, self.nodes)
+        masks = self.nodes - 1 if self._mask is not None and steps else 0
+        fresh = fresh_rows(inputs, begin, count, masks=masks, mask=self._mask or 0, read_only=not steps).rows
         # A chain's rows are in the order of the text; those of a tree or of masks are not, and are read again.
         written = (budget - 1).clamp(min=0) if self._tree is None and self._mask is None else 0
         self._cached[inputs.slots] = torch.where(fits, inputs.lengths + written, begin)
+        logits = self._score(fresh)
+        if not steps:
+            return self.chain.none(inputs, budget)
         if self._mask is not None:
             return self.chain.at_once(inputs, logits.view(len(budget), self.nodes, -1), budget)
         if self._tree is not None:
             return self._as_tree(self._tree, inputs, logits, budget)
-        return self._one_by_one(inputs, logits, budget)
+        return self._one_by_one(inputs, logits, budget, steps)
 
     def _score(self, rows: Rows) -> Tensor:
         """Logits of the wanted rows over the target's vocabulary."""
@@ -112,8 +116,8 @@ class ModelDrafter(Drafter):
         rows.tokens = self.shared.read(rows.tokens)
         return self.shared.write(self.model.forward(rows).logits)
 
-    def _one_by_one(self, inputs: DraftInput, logits: Tensor, budget: Tensor) -> Draft:
-        draft, steps = self.chain.begin(inputs, budget), most_steps(budget, self.nodes)
+    def _one_by_one(self, inputs: DraftInput, logits: Tensor, budget: Tensor, steps: int) -> Draft:
+        draft = self.chain.begin(inputs, budget)
         for i in range(steps):
             tokens = self.chain.write(draft, inputs, logits, i)
             if i + 1 == steps:

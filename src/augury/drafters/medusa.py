@@ -47,7 +47,7 @@ class MedusaDrafter(StatelessDrafter):
     def propose(self, inputs: DraftInput) -> Draft:
         """Draft from the last hidden state of every group that may."""
         budget = self.affordable(inputs)
-        steps = most_steps(budget, self.nodes)
+        steps = most_steps(inputs, budget, self.nodes)
         if steps == 0:
             return Draft.empty(len(budget), self.nodes, budget.device)
         (hidden,) = last_features(inputs)

@@ -46,20 +46,20 @@ class MLPSpeculatorDrafter(StatelessDrafter):
     def propose(self, inputs: DraftInput) -> Draft:
         """Draft from the last hidden state and the newest token of every group that may."""
         budget = self.affordable(inputs)
-        if most_steps(budget, self.nodes) == 0:
+        if (steps := most_steps(inputs, budget, self.nodes)) == 0:
             return Draft.empty(len(budget), self.nodes, budget.device)
         state = self.head.begin(*last_features(inputs))
         newest = inputs.history[inputs.slots, (inputs.lengths - 1).clamp(min=0)]
         if self._tree is None:
-            return self._chain(state, newest, budget)
+            return self._chain(state, newest, budget, steps)
         tokens, parents = self._tree.grow(self.head, state, newest)
         count = budget.clamp(max=tokens.shape[1])
         spare = (0, self.nodes - tokens.shape[1])
         return Draft(pad(tokens, spare), pad(parents, spare, value=-1), count)
 
-    def _chain(self, state: State, newest: Tensor, budget: Tensor) -> Draft:
+    def _chain(self, state: State, newest: Tensor, budget: Tensor, steps: int) -> Draft:
         tokens = torch.zeros(len(budget), self.nodes, dtype=torch.int64, device=newest.device)
-        for i in range(most_steps(budget, self.nodes)):
+        for i in range(steps):
             logits, state = self.head.step(i, state, newest)
             newest = tokens[:, i] = logits.argmax(1)
         return Draft(tokens, chain_parents(len(budget), self.nodes, tokens.device), budget, branching=False)

@@ -41,9 +41,12 @@ class MtpDrafter(RecurrentDrafter):
         """See Drafter.stores."""
         return [*super().stores, *(() if self._kept is None else self._kept.ends)]
 
-    def _draft(self, new: HeadInput) -> Draft:
+    def _only_reads(self, steps: int) -> bool:
+        return super()._only_reads(steps) and self._kept is None  # a layer's states are the next one's
+
+    def _draft(self, new: HeadInput, steps: int) -> Draft:
         if self._kept is None:
-            return super()._draft(new)
+            return super()._draft(new, steps)
         layers = Layers(self.head, self._kept, new)
         if self._tree is not None:
             return draft_tree(layers, self._tree)

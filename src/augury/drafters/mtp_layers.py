@@ -156,7 +156,7 @@ class Layers:
 def draft_chain(layers: Layers, chain: ChainWriter, most: int) -> Draft:
     """One guess a layer. Every layer reads what is known, also where no request may draft that far."""
     inputs, budget, project = layers.new.inputs, layers.new.budget, layers.head.target.project
-    draft, steps = chain.begin(inputs, budget), most_steps(budget, most)
+    draft, steps = chain.begin(inputs, budget), most_steps(inputs, budget, most)
     states = layers.first
     for i in range(layers.head.guesses):
         if i < steps:

@@ -101,21 +101,28 @@ class RecurrentDrafter(Drafter):
         budget = torch.where(fits, torch.minimum(inputs.budget, self.longest - inputs.lengths), 0).clamp(min=0)
         carried, tracks = self._carried[inputs.slots], track_lengths(inputs)
         count = torch.where(fits & (tracks > 0), tracks + carried, 0)
-        masks = self.nodes - 1 if self._mask is not None else 0
+        steps = most_steps(inputs, budget, self.nodes)
+        masks = self.nodes - 1 if self._mask is not None and steps else 0
         begin = inputs.start + 1 - carried
-        fresh = fresh_rows(inputs, begin, count, SHIFT, masks, self._mask or 0)
+        fresh = fresh_rows(inputs, begin, count, SHIFT, masks, self._mask or 0, self._only_reads(steps))
         hidden = self.head.combine(self._streams(inputs, fresh, count, carried))
         self._carried.index_fill_(0, inputs.slots, 0)
-        return self._draft(HeadInput(inputs, budget, begin, count, carried, fresh, hidden))
+        return self._draft(HeadInput(inputs, budget, begin, count, carried, fresh, hidden), steps)
 
-    def _draft(self, new: HeadInput) -> Draft:
-        """Draft from what is new; heads that run otherwise override this."""
+    def _only_reads(self, steps: int) -> bool:
+        """Whether nothing that the head makes of what is new is looked at."""
+        return not steps
+
+    def _draft(self, new: HeadInput, steps: int) -> Draft:
+        """Draft from what is new, so deep; heads that run otherwise override this."""
         logits, onward = self.head.forward(new.fresh.rows, new.hidden, 0)
+        if not steps:
+            return self.chain.none(new.inputs, new.budget)
         if self._mask is not None:
             return self.chain.at_once(new.inputs, logits.view(len(new.budget), self.nodes, -1), new.budget)
         if self._tree is not None:
             return self._as_tree(self._tree, new.inputs, logits, onward, new.budget)
-        return self._one_by_one(new.inputs, logits, onward, new.budget)
+        return self._one_by_one(new.inputs, logits, onward, new.budget, steps)
 
     def _streams(self, inputs: DraftInput, fresh: UnreadRows, count: Tensor, carried: Tensor) -> Tensor:
         """The target's features for every row: from this pass, from the block before it, or those of a mask."""
@@ -157,8 +164,8 @@ class RecurrentDrafter(Drafter):
         unknown = live & (fresh.number >= count[group])
         return torch.where(unknown[:, None], mask, streams)
 
-    def _one_by_one(self, inputs: DraftInput, logits: Tensor, hidden: Tensor, budget: Tensor) -> Draft:
-        draft, steps = self.chain.begin(inputs, budget), most_steps(budget, self.nodes)
+    def _one_by_one(self, inputs: DraftInput, logits: Tensor, hidden: Tensor, budget: Tensor, steps: int) -> Draft:
+        draft = self.chain.begin(inputs, budget)
         for i in range(steps):
             tokens = self.chain.write(draft, inputs, logits, i)
             if i + 1 == steps or not self.chain.goes_on():

@@ -30,13 +30,26 @@ class UnreadRows:
 
 
 def fresh_rows(
-    inputs: DraftInput, begin: Tensor, count: Tensor, shift: int = 0, masks: int = 0, mask: int = 0
+    inputs: DraftInput,
+    begin: Tensor,
+    count: Tensor,
+    shift: int = 0,
+    masks: int = 0,
+    mask: int = 0,
+    read_only: bool = False,
 ) -> UnreadRows:
     """Known tokens begin .. begin + count - 1 of each group, and `masks` rows of token `mask` after them.
 
     Wanted is the last known row of each group and every mask after it, [G * (1 + masks)]; a group without rows wants
-    row 0, and what comes of it is ignored.
+    row 0, and what comes of it is ignored. If they are only read, none is wanted.
     """
+    fresh = _fresh(inputs, begin, count, shift, masks, mask)
+    if read_only:
+        fresh.rows.wanted = fresh.rows.wanted[:0]
+    return fresh
+
+
+def _fresh(inputs: DraftInput, begin: Tensor, count: Tensor, shift: int, masks: int, mask: int) -> UnreadRows:
     if face(begin.device) != "torch":
         rows, places, wanted = _kernels(begin.device).fresh_rows(
             inputs.slots,
@@ -99,9 +112,9 @@ def _size(inputs: DraftInput, count: Tensor, masks: int) -> int:
     return max(1, sum(number + masks for number in known if number > 0))
 
 
-def most_steps(budget: Tensor, nodes: int) -> int:
+def most_steps(inputs: DraftInput, budget: Tensor, nodes: int) -> int:
     """How many tokens the longest draft will have, or may have where looking would mean waiting."""
-    return int(budget.max()) if budget.device.type == "cpu" else nodes
+    return int(budget.max()) if budget.device.type == "cpu" else min(nodes, inputs.most_nodes)
 
 
 def step_rows(inputs: DraftInput, tokens: Tensor, ahead: int, budget: Tensor, shift: int = 0) -> Rows:

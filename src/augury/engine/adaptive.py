@@ -15,7 +15,8 @@ from augury.engine.cost import DraftCost, RowCost, every_size, measure_rows, siz
 from augury.engine.cost_file import remembered
 from augury.engine.engine import Engine
 from augury.engine.goodput import Costs, GoodputBudget
-from augury.engine.odds import IN_RUNS, STEADY
+from augury.engine.graph_cost import captured_costs
+from augury.engine.odds import IN_RUNS, STEADY, Trust
 from augury.engine.rows import round_up
 from augury.engine.runner import Runner
 from augury.kernels.faces import face
@@ -37,6 +38,9 @@ def adaptive_budget(spec: SpeculativeConfig, slots: int, runner: Runner, kept: P
             torch.cuda.synchronize()
         return time.perf_counter() - begun - spent
 
+    if runner.depths:
+        costs, waking = captured_costs(runner, slots)
+        return GoodputBudget(nodes, slots, costs, drafter.branching, spec.plain_pass_every, _trust(spec), waking=waking)
     seconds(1)  # whatever is compiled or loaded on first use
     most = slots if runner.by_slot else slots * (1 + nodes)
     sizes = sizes_of(min(MEASURED_ROWS, most), round_up)
@@ -48,10 +52,14 @@ def adaptive_budget(spec: SpeculativeConfig, slots: int, runner: Runner, kept: P
     if not drafter.on_host and not runner.on_gpu and drafter.saver is None:
         runner.let_rest()
     costs = Costs(rows, DraftCost(level))
-    trust, confidence = STEADY if spec.card.has_weights else IN_RUNS, None
+    confidence = None
     if drafter.chain is not None and _may_end_early(spec, drafter, runner):
         confidence = drafter.chain.confidence = Confidence(slots + 1, nodes)
-    return GoodputBudget(nodes, slots, costs, drafter.branching, spec.plain_pass_every, trust, confidence)
+    return GoodputBudget(nodes, slots, costs, drafter.branching, spec.plain_pass_every, _trust(spec), confidence)
+
+
+def _trust(spec: SpeculativeConfig) -> Trust:
+    return STEADY if spec.card.has_weights else IN_RUNS
 
 
 def draft_whole(engine: Engine) -> None:

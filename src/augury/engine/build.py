@@ -14,6 +14,7 @@ from augury.config.engine import EngineConfig
 from augury.config.errors import ConfigError
 from augury.drafters.base import Drafter, DrafterSetup
 from augury.engine.adaptive import adaptive_budget
+from augury.engine.aside import may_rest
 from augury.engine.blocks import BlockPool
 from augury.engine.budget import Budget, FixedBudget, ScheduledBudget
 from augury.engine.cache_size import cache_bytes, cache_type, num_blocks
@@ -73,6 +74,9 @@ def build_engine(
             drafter.warm_up(runner.target.device)
         if runner.on_gpu:
             warm_up_prompts(runner, config.max_num_seqs, config.max_num_batched_tokens)
+    spec = config.speculative_config
+    if spec is not None and (spec.adaptive or spec.schedule):
+        may_rest(runner, spec.card.one_pass or spec.parallel_drafting)
     capture_graphs(runner, config.max_num_seqs, GRAPH_BYTES)
     depth = int(runner.target.device.type == "cuda")
     if runner.target.device.type == "cpu":

@@ -15,8 +15,17 @@ import torch
 
 from augury.engine.advance import ScoredPass, StepOutput
 from augury.engine.rows import StepShape
+from augury.methods.spec import MAX_NODES
 
 logger = logging.getLogger("augury")
+
+
+class FirstHalf(NamedTuple):
+    """The target's part of one shape."""
+
+    score: torch.cuda.CUDAGraph
+    step_input: Any  # where it reads its segments from
+    scored: ScoredPass  # where it leaves its results
 
 
 class Recording(NamedTuple):
@@ -37,6 +46,7 @@ class Captured:
     ) -> None:
         self._score, self._decide, self._padding_slot = score, decide, padding_slot
         self._recordings: dict[StepShape, Recording] = {}
+        self._first_halves: dict[StepShape, FirstHalf] = {}  # which passes share that differ in what is drafted
         self._pool: Any = None  # one for all graphs: only one of them runs at a time
         self._version = 0
         self.replays = 0
@@ -87,6 +97,7 @@ class Captured:
     def forget(self) -> None:
         """Drop all graphs, and with them their memory."""
         self._recordings.clear()
+        self._first_halves.clear()
         self._pool = None
 
     def _recording(self, step_input: Any) -> Recording:
@@ -98,26 +109,35 @@ class Captured:
 
     def _capture(self, step_input: Any) -> Recording:
         # Lines past those in use are padding on the device too, so the graph serves every count up to the bucket's.
-        static = step_input._replace(segments=step_input.segments.cuda(), logits_rows=step_input.shape.logits_rows)
+        whole = step_input.shape._replace(draft_depth=MAX_NODES)
+        known = self._first_halves.get(whole)
+        segments = step_input.segments.cuda() if known is None else known.step_input.segments
+        static = step_input._replace(segments=segments, logits_rows=step_input.shape.logits_rows)
         stream = torch.cuda.Stream()
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
             blank = self._harmless(static)  # warm up: kernels load and workspaces are made outside the graph
             self._decide(blank, self._score(blank))
         torch.cuda.current_stream().wait_stream(stream)
-        score, decide = torch.cuda.CUDAGraph(), torch.cuda.CUDAGraph()
+        decide = torch.cuda.CUDAGraph()
         if not self._recordings:  # a graph that another engine left behind must not be freed in the midst of a capture
             gc.collect()
         gc.disable()
         try:
-            with torch.cuda.graph(score, pool=self._pool):
-                scored = self._score(static)
-            self._pool = score.pool()
+            if known is None:
+                known = self._first_halves[whole] = self._first_half(static)
             with torch.cuda.graph(decide, pool=self._pool):
-                output = self._decide(static, scored)
+                output = self._decide(static, known.scored)
         finally:
             gc.enable()
-        return Recording(score, decide, static.segments, output)
+        return Recording(known.score, decide, static.segments, output)
+
+    def _first_half(self, static: Any) -> FirstHalf:
+        score = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(score, pool=self._pool):
+            scored = self._score(static)
+        self._pool = score.pool()
+        return FirstHalf(score, static, scored)
 
     def _harmless(self, step_input: Any) -> Any:
         """The same shape with only padding in it, so that warming up changes no request."""

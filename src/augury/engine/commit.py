@@ -6,9 +6,9 @@ import logging
 from typing import Any, NamedTuple
 
 from augury.engine.budget import Budget
+from augury.engine.flight import Flight
 from augury.engine.report import GroupReport
 from augury.engine.request import Request
-from augury.engine.runner import Flight
 from augury.kernels.verify import tree_depths
 from augury.observe.stats import PROBE, EngineStats, shared_out
 from augury.observe.steps import Step

@@ -29,8 +29,9 @@ ROUNDS, FEW = 3, 16  # larger passes are timed once: they are rarer, and steps w
 class RowCost:
     """Seconds of a target's pass by its rows, at the sizes that passes are rounded up to."""
 
-    def __init__(self, points: Mapping[int, float]) -> None:
+    def __init__(self, points: Mapping[int, float], graphs: Callable[[int], list[int]] | None = None) -> None:
         sizes = sorted(points)
+        self._graphs = graphs  # the sizes that passes of so many requests may have, if not all
         self.sizes = np.array(sizes, np.float64)
         self.seconds = np.array(list(accumulate((points[size] for size in sizes), max)))  # never cheaper with more
         self._seen = np.zeros(len(sizes))
@@ -41,9 +42,16 @@ class RowCost:
         """Times as long as at the start: the machine may have other work by now."""
         return float(self.seconds[0] / self._begun)
 
-    def of(self, rows: int) -> float:
+    def of(self, rows: int, requests: int = 0) -> float:
         """Past the last size each further row costs what those before it do on average."""
-        return float(pass_seconds(float(rows), self.sizes, self.seconds))
+        return float(pass_seconds(float(rows), *self.at(requests)))
+
+    def at(self, requests: int = 0) -> tuple[Floats, Floats]:
+        """The sizes of passes that decode so many requests, and what they take; 0: of all passes."""
+        if not requests or self._graphs is None:
+            return self.sizes, self.seconds
+        places = np.searchsorted(self.sizes, self._graphs(requests))
+        return self.sizes[places], self.seconds[places]
 
     def between(self, rows: Floats) -> Floats:
         """Of passes whose rows are known on average only."""
@@ -80,6 +88,24 @@ class DraftCost:
         expected = float(self(np.array([float(depth)]), requests)[0])
         seconds, self._last = min(seconds, SURPRISE * max(expected, self._last)), seconds
         refit(self._squares, self._products, self._fit, x, seconds, FORGET, RIDGE)
+
+
+class DepthCost:
+    """Seconds of a drafter that is captured with the pass: by the depth of its graph, [depths, numbers of requests]."""
+
+    def __init__(self, depths: tuple[int, ...], requests: list[int], seconds: Floats) -> None:
+        self._depths, self._requests = np.array(depths), np.array(requests)
+        self._seconds = seconds
+
+    def __call__(self, depth: Floats, requests: int | Floats) -> Floats:
+        """Seconds to draft so deep for so many: of the next graph that there is."""
+        deep = np.searchsorted(self._depths, depth).clip(max=len(self._depths) - 1)
+        many = np.searchsorted(self._requests, requests).clip(max=len(self._requests) - 1)
+        found: Floats = self._seconds[deep, many]
+        return found
+
+    def learn(self, depth: int, requests: int, seconds: float) -> None:
+        """Nothing tells it apart from its pass."""
 
 
 def sizes_of(most: int, rounded: Callable[[int], int]) -> list[int]:

@@ -12,12 +12,13 @@ from augury.drafters.saver import Saver
 from augury.engine.blame import end, run_again
 from augury.engine.budget import Budget
 from augury.engine.commit import Update, count, drafted, learn
+from augury.engine.flight import Flight
 from augury.engine.grammar import Ahead
 from augury.engine.masks import keep_to_grammar, read_ahead
 from augury.engine.predict import PREDICTED, draft_parts, predict
 from augury.engine.report import GroupReport
 from augury.engine.request import Request
-from augury.engine.runner import Flight, Runner
+from augury.engine.runner import Runner
 from augury.engine.scheduled import CONTINUES, ScheduledRequest
 from augury.engine.scheduler import Scheduler
 from augury.engine.scoring import record_logprobs
@@ -107,6 +108,7 @@ class Engine:
 
     def launch(self, scheduled: list[ScheduledRequest]) -> Flight:
         """Write newcomers to their slots and queue a pass."""
+        self.runner.settle()
         for request in self.scheduler.seated:
             self.seat(request)
         if self.scheduler.states is not None and self.target.cache.states is not None:
@@ -204,10 +206,8 @@ class Engine:
             for s in scheduled
             if CONTINUES < s.start < s.request.prompt_len
         ]
-        known = sum(s.num_new_tokens for s in scheduled)
-        allowed = [0] * len(scheduled)
-        if self.drafter is not None:
-            allowed = self.budget.allow([s.request for s in scheduled], known)
+        known, requests = sum(s.num_new_tokens for s in scheduled), [s.request for s in scheduled]
+        allowed = [0] * len(scheduled) if self.drafter is None else self.budget.allow(requests, known)
         for item, nodes in zip(scheduled, allowed, strict=True):
             item.request.allowed = 0 if item.request.follows else item.request.spec_options.at_most(nodes)
         rows = known + sum(s.nodes for s in scheduled)

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from augury.drafters.confidence import Confidence, Prices
-from augury.engine.cost import DraftCost, Floats, RowCost
+from augury.engine.cost import DepthCost, DraftCost, Floats, RowCost
 from augury.engine.odds import IN_RUNS, Odds, Trust
 from augury.engine.paired import Paired, PairedSpeedup
 from augury.engine.request import Request
@@ -35,12 +35,18 @@ class Costs(NamedTuple):
     """Measured costs of passes."""
 
     target: RowCost
-    drafter: DraftCost
+    drafter: DraftCost | DepthCost
 
     def drafting(self, depth: Floats, requests: int | Floats) -> Floats:
         """Seconds to draft so deep for so many, at the machine's present pace."""
         found: Floats = self.drafter(depth, requests) * self.target.pace
         return found
+
+    def of_drafter(self, step: Step) -> float | None:
+        """What of a pass was the drafter's, as measured or, of a captured one, as known; None: it did nothing."""
+        if step.drafter_seconds is not None or not step.budget or not isinstance(self.drafter, DepthCost):
+            return step.drafter_seconds
+        return float(self.drafting(np.array([step.budget]), step.requests)[0])
 
     def learn_drafting(self, depth: int, requests: int, seconds: float) -> None:
         """Take in what that took."""
@@ -59,6 +65,7 @@ class GoodputBudget:
         slice_every: int = 64,
         trust: Trust = IN_RUNS,
         confidence: Confidence | None = None,
+        waking: float = 0.0,
     ) -> None:
         self.nodes = nodes
         self.costs = costs
@@ -68,6 +75,7 @@ class GoodputBudget:
         self.confidence = confidence
         self._slice_every = slice_every
         self._steps = 0
+        self._decodes = 0  # requests of the pass, if it does nothing but decode
         self.sampling = self._sliced = False
         self._paused: dict[int, int] = {}  # number of requests: the step until which they do without
         self._quiet = np.zeros(slots, dtype=np.int64)  # steps since a slot last drafted
@@ -75,7 +83,7 @@ class GoodputBudget:
         self._credit = 1.0  # passes that probes may still cost
         self._saved_for = 1.0  # passes: what a probe costs that waits for credit
         self._rested = False  # whether the drafter read nothing in the pass before
-        self._woken, self._waking = 0, 0.0  # how often, and seconds beyond those of drafting for what it reads first
+        self._woken, self._waking = 0, waking  # how often, and seconds beyond those of drafting for what it reads first
         self._seen: list[tuple[int, int, int, int]] = []  # slot, nodes, accepted; and what counts as tried
 
     def seat(self, request: Request) -> None:
@@ -87,6 +95,7 @@ class GoodputBudget:
         """Most nodes each of the requests may draft in a pass that has `rows` rows besides drafts."""
         self._steps += 1
         self.sampling = self._sliced  # what is drafted in one pass is judged in the next
+        self._decodes = len(requests) if rows == len(requests) else 0
         self._sliced = bool(self._slice_every) and self._steps % self._slice_every == 0
         if self._sliced:
             return [0] * len(requests)
@@ -113,12 +122,12 @@ class GoodputBudget:
             self._seen.clear()
             if self.confidence is not None:
                 self.confidence.see(slots, depth, accepted)
-        spent = step.drafter_seconds
+        spent = self.costs.of_drafter(step)
         self.costs.target.learn(step.rows, step.seconds - (spent or 0.0))
         if spent is not None and step.drafter_depth and step.decoding_only:
             self._learn_drafting(step.drafter_depth, step.requests, spent)
         self._rested = not step.drafter_depth
-        self.paired.enter(step)
+        self.paired.enter(step, spent)
         found = self.paired.estimate(step.requests) if step.requests else None
         if found is not None:
             step.speedup = found.ratio, found.low, found.high
@@ -138,14 +147,14 @@ class GoodputBudget:
             return self._all_or_none(reach, rows)
         if self.confidence is not None:
             return self._who_begins(self.confidence, reach, rows)
-        return share_out(reach, rows, self.costs)
+        return share_out(reach, rows, self.costs, self._decodes)
 
     def _all_or_none(self, reach: Floats, rows: int) -> np.ndarray:
         """Trees are grown whole: for all requests that pay together, or for none."""
         requests = len(reach)
-        without = requests / self.costs.target.of(rows)
+        without = requests / self.costs.target.of(rows, self._decodes)
         drafting = float(self.costs.drafting(np.array([self.nodes]), requests)[0])
-        seconds = self.costs.target.of(rows + requests * self.nodes) + drafting
+        seconds = self.costs.target.of(rows + requests * self.nodes, self._decodes) + drafting
         pays = (requests + reach.sum()) / seconds > GAIN * without
         return np.full(requests, self.nodes if pays else 0)
 
@@ -187,7 +196,7 @@ class GoodputBudget:
         levels = float(nodes)
         if self.confidence is not None:
             nodes, levels = math.ceil(self.confidence.rows), self.confidence.levels
-        before, after = self.costs.target.of(rows), self.costs.target.of(rows + nodes)
+        before, after = (self.costs.target.of(n, self._decodes) for n in (rows, rows + nodes))
         drafting = float(self.costs.drafting(np.array([levels]), requests)[0]) + self._waking if wakes else 0.0
         return (after - before + drafting) / before
 
@@ -199,11 +208,12 @@ class GoodputBudget:
             logger.warning(said, requests, found.ratio, found.low, found.high)
 
 
-def share_out(reach: Floats, rows: int, costs: Costs) -> np.ndarray:
+def share_out(reach: Floats, rows: int, costs: Costs, decodes: int = 0) -> np.ndarray:
     """Nodes for every request, from the chance that each of its positions is accepted, [requests, positions].
 
-    For every depth the drafter may go to, the best rows are taken in order; the best of all these wins.
+    For every depth the drafter may go to, the best rows are taken in order; the best of all these wins. `decodes` is
+    the number of requests in a pass that does nothing but decode.
     """
     requests, positions = reach.shape
     drafting = costs.drafting(np.arange(1.0, positions + 1), requests)
-    return share_rows(reach, rows, costs.target.sizes, costs.target.seconds, drafting, GAIN)  # type: ignore[no-any-return]
+    return share_rows(reach, rows, *costs.target.at(decodes), drafting, GAIN)  # type: ignore[no-any-return]

@@ -19,7 +19,7 @@ from augury.engine.request import Request
 from augury.verify.tree import Draft, first_outside
 
 if TYPE_CHECKING:
-    from augury.engine.runner import Flight
+    from augury.engine.flight import Flight
     from augury.engine.state import SlotState
 
 NONE = torch.empty(0, dtype=torch.int64)

@@ -22,7 +22,7 @@ from augury.kernels.verify import unpacked
 from augury.verify.sampling import Masks
 
 if TYPE_CHECKING:
-    from augury.engine.runner import Flight
+    from augury.engine.flight import Flight
 
 
 class GroupMasks(NamedTuple):

@@ -54,8 +54,8 @@ class Paired:
         self._classes: dict[int, LoadClass] = {}
         self.last = 0  # the class of the last step
 
-    def enter(self, step: Step) -> None:
-        """Take in a pass without prompt tokens; a sample ends a pair."""
+    def enter(self, step: Step, drafting: float | None = None) -> None:
+        """Take in a pass without prompt tokens, of which `drafting` s were the drafter's; a sample ends a pair."""
         if not step.decoding_only or not step.requests or step.seconds <= 0:
             return
         self.last = load_class(step.requests)
@@ -64,7 +64,7 @@ class Paired:
             load.tokens += step.generation_tokens
             load.seconds += step.seconds
         elif load.tokens and not step.drafts:
-            own = step.seconds - (step.drafter_seconds or 0.0)  # clocks of a crowded machine may leave nothing
+            own = step.seconds - (drafting or 0.0)  # clocks of a crowded machine may leave nothing
             if own > 0 and step.generation_tokens > 0:
                 load.add(load.tokens / load.seconds * own / step.generation_tokens)
             load.tokens, load.seconds = 0, 0.0

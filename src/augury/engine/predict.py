@@ -6,9 +6,9 @@ import torch
 
 from augury.config.speculative import SpeculativeConfig
 from augury.drafters.base import Drafter
+from augury.engine.flight import Flight
 from augury.engine.report import GroupReport
 from augury.engine.request import Request
-from augury.engine.runner import Flight
 from augury.engine.scheduled import ScheduledRequest
 from augury.engine.state import SlotState
 from augury.index.prediction import LONGEST

@@ -16,8 +16,12 @@ from torch import Tensor
 from augury.engine.state import SlotState
 from augury.kernels.faces import face
 from augury.kernels.rows import Rows
+from augury.methods.spec import MAX_NODES
 from augury.verify.sampling import Draws, Masks
 from augury.verify.tree import Draft, shape_of
+
+RESTS = -1  # the `draft_depth` of a pass in which the drafter does not even read
+DEPTHS = (0, 1, 3, 5, 8, 12, 20, 32)  # to which a captured drafter goes, besides as deep as it may
 
 
 class StepShape(NamedTuple):
@@ -34,6 +38,7 @@ class StepShape(NamedTuple):
     steady: bool = False  # every request drew a token in the pass before: none reads a prompt
     adapted: bool = False  # a request has a LoRA adapter
     own_words: bool = False  # ranks draw from the logits of their own tokens: no request needs them all
+    draft_depth: int = MAX_NODES  # to which the drafter goes, where a graph ends earlier than it might
 
 
 @dataclass(slots=True)
@@ -208,7 +213,15 @@ def round_up(size: int) -> int:
     return power * 3 // 4 if power >= 4 and size <= power * 3 // 4 else power
 
 
-def row_sizes(groups: int, nodes: int) -> list[int]:
-    """Rows of the graphs for so many groups, fewest first: no drafts, half of all, all of them."""
+def row_sizes(groups: int, nodes: int, depths: tuple[int, ...] = ()) -> list[int]:
+    """Rows of the graphs for so many groups, fewest first: as many as drafts of these depths have, or else no drafts,
+    half of all, all of them."""
     whole = groups * (1 + nodes)
+    if depths:
+        return sorted({groups, *(round_up(groups * (1 + depth)) for depth in depths), round_up(whole)})
     return sorted({groups, max(groups, round_up(-(-whole // 2))), round_up(whole)})
+
+
+def draft_depths(nodes: int, at_once: bool) -> tuple[int, ...]:
+    """Depths for which there are graphs; `at_once`, one guess takes as long as all."""
+    return tuple(sorted({0, nodes} if at_once else {nodes, *(depth for depth in DEPTHS if depth < nodes)}))

@@ -12,24 +12,24 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
 from functools import partial
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from augury.drafters.base import Drafter
 from augury.engine.advance import ScoredPass, StepOutput, decide, score
+from augury.engine.aside import Aside
 from augury.engine.backlog import Backlog
 from augury.engine.capture import Captured
+from augury.engine.flight import Flight
 from augury.engine.judge import Judge
 from augury.engine.look_up import LookUps
 from augury.engine.masks import gather
 from augury.engine.report import GroupReport, read
 from augury.engine.request import Request
 from augury.engine.resume import resume
-from augury.engine.rows import Segments, round_up
+from augury.engine.rows import RESTS, Segments, round_up
 from augury.engine.scheduled import CONTINUES, ScheduledRequest
 from augury.engine.settle import DraftLimits
 from augury.engine.state import SlotState
@@ -40,26 +40,6 @@ from augury.kernels.verify import tree_depths
 from augury.model.target import Target
 from augury.observe.steps import Step
 from augury.verify.tree import Draft, first_outside
-
-
-@dataclass(slots=True)
-class Flight:
-    """A pass under way."""
-
-    scheduled: list[ScheduledRequest]
-    step: Step
-    step_input: StepInput
-    rest: Callable[[], StepOutput] | None = None  # its second half, until that is launched
-    output: StepOutput = field(init=False)  # a captured pass leaves it where the next does: read it before that one
-    drafts: Draft | None = field(init=False)
-    report: Tensor = field(init=False)  # int64 [G, ...], see StepOutput
-    landed: torch.cuda.Event | None = None  # None: it is over
-
-    def land(self) -> list[list[int]]:
-        """Wait for the pass; its report, a list a group."""
-        if self.landed is not None:
-            self.landed.synchronize()
-        return self.report.tolist()
 
 
 class Runner:
@@ -90,6 +70,8 @@ class Runner:
         self.drafter_seconds: float | None = None  # what the drafter took in the last pass, where the host can tell
         self.texts = LookUps(state, block_size)
         self.backlog: Backlog | None = None  # where the drafter's reading may wait while no request drafts
+        self.depths: tuple[int, ...] = ()  # to which the drafter goes in captured passes; empty: always all the way
+        self.aside: Aside | None = None  # where its reading waits there meanwhile, if it may rest
 
     @property
     def nodes(self) -> int:
@@ -100,6 +82,8 @@ class Runner:
         """Queue a pass for these; a drafter on the host is asked before this returns, a look-up when it has landed."""
         self.drafter_seconds = None
         flight = Flight(scheduled, step, self.prepare(scheduled))
+        if self.aside is not None:
+            self.aside.before(scheduled, flight.step_input.shape.draft_depth == RESTS)
         if self._awaits_masks(scheduled):
             flight.rest = self.begin(flight.step_input)
             return flight
@@ -233,6 +217,9 @@ class Runner:
         """Ask the drafter, and leave the drafts in the slots; None: it rests."""
         assert self.drafter is not None
         begun = time.perf_counter()
+        if step_input.shape.draft_depth == RESTS:
+            assert self.aside is not None
+            return self.aside.skip(segments, output)
         inputs = draft_input(self.state, self.block_size, step_input, segments, output)
         if self.backlog is not None and step_input.rests and not self.backlog.full:
             self.backlog.put_aside(inputs)
@@ -272,7 +259,13 @@ class Runner:
         with nullcontext() if leader is None else leader.together("leave", slot, length):
             self.leave(slot, length)
         self.texts.leave(slot, length, self.drafter)
-        self.drafter.reset(slot)
+        if self.aside is None or not self.aside.leave(slot):
+            self.drafter.reset(slot)
+
+    def settle(self) -> None:
+        """Before slots are taken anew: the drafter reads what requests that have left put aside."""
+        if self.aside is not None:
+            self.aside.settle()
 
     def let_rest(self) -> None:
         """The drafter may leave its reading for later while no request drafts."""
@@ -284,6 +277,8 @@ class Runner:
         self.texts.forget(slot)
         if self.backlog is not None:
             self.backlog.forget(slot)
+        if self.aside is not None:
+            self.aside.forget(slot)
 
     def leave(self, slot: int, length: int) -> None:
         """A request leaves its slot: the drafter reads what was put aside, because others may share its blocks."""

@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING
 
 from augury.drafters.base import DraftInput
 from augury.engine.advance import StepOutput
-from augury.engine.rows import Segments, StepShape, round_up, row_sizes
+from augury.engine.rows import RESTS, Segments, StepShape, round_up, row_sizes
 from augury.engine.scheduled import ScheduledRequest
 from augury.engine.state import SlotState
 from augury.engine.step_input import StepInput
+from augury.methods.spec import MAX_NODES
 
 if TYPE_CHECKING:
     from augury.engine.runner import Runner
@@ -27,9 +28,10 @@ def step_shape(runner: Runner, scheduled: list[ScheduledRequest], logits_rows: i
         steady = not any(s.request.draft_parts for s in scheduled)
     if runner.by_slot:
         if steady:  # the smallest graph that has room
-            rows = next((size for size in row_sizes(groups, runner.nodes) if size >= rows), rows)
+            rows = next((size for size in row_sizes(groups, runner.nodes, runner.depths) if size >= rows), rows)
         logits_rows = rows if steady else round_up(max(1, logits_rows))
-        return StepShape(groups, rows, logits_rows, 0, False, False, True, branching, steady, adapted, own_words)
+        depth = _draft_depth(runner, scheduled, steady)
+        return StepShape(groups, rows, logits_rows, 0, False, False, True, branching, steady, adapted, own_words, depth)
     drawing = [s.request.params for s in scheduled if s.active]
     reach = max(s.reach for s in scheduled)
     whole = runner.state.block_tables.shape[1] * runner.block_size
@@ -46,6 +48,16 @@ def step_shape(runner: Runner, scheduled: list[ScheduledRequest], logits_rows: i
         adapted=adapted,
         own_words=own_words,
     )
+
+
+def _draft_depth(runner: Runner, scheduled: list[ScheduledRequest], steady: bool) -> int:
+    """How deep the drafter goes: as deep as anyone may draft, in the next graph that there is for it."""
+    if not runner.depths:
+        return MAX_NODES
+    deepest = max(s.request.allowed for s in scheduled)
+    if runner.aside is not None and steady and not deepest and not any(s.nodes for s in scheduled):
+        return RESTS
+    return next((depth for depth in runner.depths if depth >= deepest), runner.nodes)
 
 
 def draws_apart(runner: Runner, scheduled: list[ScheduledRequest]) -> bool:
@@ -79,4 +91,5 @@ def draft_input(
         nodes=segments.nodes,
         path=output.outcome.path,
         features=output.scores.features,
+        most_nodes=step_input.shape.draft_depth,
     )

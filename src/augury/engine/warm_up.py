@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 
 from augury.engine.blanks import blank
-from augury.engine.rows import StepShape, round_up, row_sizes
+from augury.engine.rows import RESTS, StepShape, round_up, row_sizes
 from augury.engine.runner import Runner
 from augury.engine.step_input import StepInput
 
@@ -49,18 +49,30 @@ def capture_graphs(runner: Runner, most_groups: int, budget: int) -> None:
     captured = runner.captured
     if captured is None or not runner.by_slot:
         return
-    own = runner.target.words is not None and runner.judge.draw is not None  # most requests draw so
-    shapes = [
-        StepShape(groups, rows, rows, 0, False, False, True, _branches(runner), True, False, own)
-        for groups in sorted({round_up(n) for n in range(1, most_groups + 1)}, reverse=True)
-        for rows in row_sizes(groups, runner.nodes)
-    ]
 
     def record(step_input: StepInput) -> None:
         with runner.together("record", step_input):
             captured.record(step_input, runner.state.version)
 
-    captured.fill([blank(runner, shape) for shape in sorted(shapes, key=lambda shape: -shape.rows)], record, budget)
+    shapes = sorted(steady_shapes(runner, most_groups), key=lambda shape: -shape.rows)
+    captured.fill([blank(runner, shape) for shape in shapes], record, budget)
+
+
+def steady_shapes(runner: Runner, most_groups: int) -> list[StepShape]:
+    """The shapes of all passes that decode."""
+    own = runner.target.words is not None and runner.judge.draw is not None  # most requests draw so
+    shapes = [
+        StepShape(groups, rows, rows, 0, False, False, True, _branches(runner), True, False, own)
+        for groups in sorted({round_up(n) for n in range(1, most_groups + 1)}, reverse=True)
+        for rows in row_sizes(groups, runner.nodes, runner.depths)
+    ]
+    return [shape._replace(draft_depth=depth) for shape in shapes for depth in _depths(runner, shape)]
+
+
+def _depths(runner: Runner, shape: StepShape) -> tuple[int, ...]:
+    """How deep the drafter may go in passes of this shape."""
+    resting = (RESTS,) if runner.aside is not None and shape.rows == shape.groups else ()
+    return (*resting, *runner.depths) or (shape.draft_depth,)
 
 
 def _branches(runner: Runner) -> bool:

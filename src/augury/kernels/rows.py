@@ -22,7 +22,7 @@ class Rows:
     base: Tensor  # int64 [R]: logical cache row of tree node 0
     ancestors: Tensor  # int64 [R]: bit j set: logical cache row base + j is visible too (a node's own bit is set)
     write: Tensor  # int64 [R]: physical cache row (block * block_size + offset) that takes this row's key and value
-    wanted: Tensor  # int64 [L]: rows whose logits are wanted
+    wanted: Tensor  # int64 [L]: rows whose logits are wanted; none in a pass that only reads
     block_tables: Tensor  # int64 [slots, blocks]: physical block of each logical block
     block_size: int
     span: int  # no row sees a logical cache row at or past this; rounded up so that it takes few values

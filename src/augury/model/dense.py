@@ -109,6 +109,8 @@ class Dense:
 
     def project(self, hidden: Tensor) -> Tensor:
         """See Target.project."""
+        if not len(hidden):  # of a pass that only reads
+            return hidden.new_empty(0, self.vocab_size)
         return self._head.whole(hidden) if isinstance(self._head, SplitWords) else self._head(hidden)
 
     @property

@@ -77,7 +77,8 @@ class Eagle3Head(BlockHead):
         residual = normed if self.flags.norm_before_residual else hidden
         final, out = self.blocks.run(rows, torch.cat([token, normed], dim=1), residual, parts.final_norm)
         final, out = final[rows.wanted], out[rows.wanted]
-        logits = self.target.project(final) if parts.head is None else parts.head(final)
+        reads = parts.head is None or not len(final)
+        logits = self.target.project(final) if reads else parts.head(final)  # type: ignore[misc]
         return logits, final if self.flags.norm_output else out
 
     @classmethod

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
-from augury.engine.runner import Flight
+from augury.engine.flight import Flight
 from augury.tools.bench.gpu.rig import Rig
 
 if TYPE_CHECKING:
