@@ -54,7 +54,7 @@ def _check_words(case: Case) -> None:
 
 
 def _compare_kinds(card: Method, case: Case) -> tuple[Note, ...]:
-    told = recognise(case.draft.raw) if case.draft else None
+    told = recognise(case.draft.raw, case.target) if case.draft else None
     if told is None or told.method == card.name:
         return ()
     says = (

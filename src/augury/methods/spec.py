@@ -161,6 +161,7 @@ class Method:
     weights: Literal["none", "draft", "target", "either", "import path"] = "none"  # where its weights or code live
     features: Literal["none", "last", "auxiliary"] = "none"  # what it reads of the target besides tokens
     signs: Signs = NO_SIGNS
+    tells: Callable[[ModelFacts, TargetInfo], str] = lambda draft, target: ""  # why a whole model is one, if it is
 
     # Resolving a configuration.
     check_target: Callable[[Case], None] = lambda case: None  # refuse a target that cannot have it

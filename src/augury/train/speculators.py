@@ -16,7 +16,7 @@ from torch import Tensor
 
 from augury.config.errors import ConfigError
 from augury.config.facts import read_facts
-from augury.config.installed import MARK
+from augury.methods.facts import MARK
 from augury.methods.recognise import choose
 from augury.methods.registry import METHODS, ORDINARY
 from augury.methods.spec import Trained
