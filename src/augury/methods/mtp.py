@@ -241,5 +241,6 @@ MTP = Method(
     checkpoint=_checkpoint,
     sharded=True,
     gates={"mtp": GateRecipe("augury.train.eagle:train_mtp", 80)},
+    published="they are their target with a layer more, in MiMo's layout, to be served in its place",
     trained={"mtp": Trained(PAIRS, "augury.train.eagle:Mtp")},
 )

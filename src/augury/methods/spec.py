@@ -211,6 +211,7 @@ class Method:
     sharded: bool = False  # it runs on all of the target's devices, as a whole model does
     divided: bool = False  # here its weights can be divided among ranks, as the target's are
     gates: Mapping[str, GateRecipe] = field(default_factory=dict)  # by the gate's name, the method's own first
+    published: str = ""  # who reads its checkpoints, where the speculators format has nothing like them
     trained: Mapping[str, Trained] = field(default_factory=dict)  # by the name that `augury train` knows
     prose: tuple[str, ...] = ()  # how texts name it, besides its name
 
