@@ -62,7 +62,7 @@ INFERENCE = [
     Case({"model": "@trained-mtp"}, {"method": "mtp"}, (("inferred", "the target once more"),), target="@llama"),
     Case({"model": "@deepseek"}, {"method": "mtp"}, (("inferred", "the target once more"),), target="@deepseek"),
     Case({"model": "@deepseek", "num_speculative_tokens": 2}, {"method": "draft_model"}, target="@wide"),
-    Case({"method": "draft_model", "model": "@trained-mtp"}, {"method": "draft_model"}, (("warning", "looks like 'mtp'"),), target="@llama"),
+    Case({"method": "draft_model", "model": "@trained-mtp"}, {"method": "draft_model"}, (("warning", "looks like 'mtp'. The whole model"),), target="@llama"),
     Case({"method": "draft_model", "model": "@qwen3-next", "num_speculative_tokens": 2}, {"method": "draft_model"}, (("vllm", "'draft_model' stands"),)),
     Case({"method": "draft_model", "model": "@eagle-named-llama", "num_speculative_tokens": 2}, {"method": "draft_model"}, (("vllm", "would take 'eagle'"),)),
     Case({"method": "eagle3", "model": "@eagle-named-llama", "num_speculative_tokens": 2}, {"method": "eagle3"}),
