@@ -66,6 +66,12 @@ MODELS: dict[str, dict[str, Any]] = {
     "mtp2": {**LLAMA, "model_type": "deepseek_v3", "num_nextn_predict_layers": 2},
     "inkling": {**LLAMA, "model_type": "inkling_model"},
     "dots": {**LLAMA, "model_type": "dots3_note", "mtp_layer_types": ["full", "full"]},
+    "trained-mtp": {
+        **LLAMA,
+        "architectures": ["MiMoForCausalLM"],
+        "num_nextn_predict_layers": 1,
+        "augury_target": {"name": "llama"},
+    },
     "odd": {"architectures": 5, "model_type": 3, "dflash_config": [1], "n_predict": True, "text_config": "x"},
     "p-eagle": {"speculators_model_type": "peagle", "transformer_layer_config": LLAMA, "speculators_config": {}},
     "speculators": {

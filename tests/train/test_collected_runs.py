@@ -68,7 +68,7 @@ def test_held_out_files_and_openings_count_beside_what_was_served(
     result = told(trained(toy_model, traffic, "--held-out", str(held), "--openings", "6"))
     assert list(result["best"]["length"]) == ["collected", "held"]
     assert result["texts"] == 56 - 3 + 6  # one in twenty is kept, and nothing that asks what is held out
-    assert "an opening" in (traffic / "run" / "openings-6.jsonl").read_text()
+    assert "an opening" in (traffic / "run" / f"openings-6-{fingerprint(toy_model)}.jsonl").read_text()
 
 
 def test_prompts_that_are_held_out_are_found_in_any_conversation(toy_model: Path, traffic: Path) -> None:

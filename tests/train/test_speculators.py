@@ -15,6 +15,7 @@ from augury.config.errors import ConfigError
 from augury.config.sampling import SamplingParams
 from augury.model.checkpoint import read_config
 from augury.train.batches import Teacher
+from augury.train.export import name_target
 from augury.train.speculators import as_speculator
 from augury.train.trainee import Goal, kinds, layers_of, trainee_of
 
@@ -82,9 +83,32 @@ def test_names_are_the_librarys(toy_model: Path, tmp_path: Path) -> None:
     assert not any(name.startswith("midlayer") for name in names)
 
 
-def test_kinds_that_the_format_lacks_are_refused(toy_model: Path, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="none of those that are exported: EAGLE-3, P-EAGLE and DFlash"):
-        as_speculator(exported(toy_model, "medusa", 0, tmp_path / "a"), str(toy_model), 3, tmp_path / "b")
+@pytest.mark.parametrize(
+    ("kind", "said"),
+    [
+        ("medusa", "of medusa drafters: vLLM reads them as they are"),
+        ("eagle", "of eagle drafters: vLLM reads them as they are"),
+        ("mlp_speculator", "of mlp_speculator drafters: vLLM reads them as they are, but for those with words"),
+        ("draft_model", "of draft_model drafters: they are models"),
+        ("mtp", "of mtp drafters: they are their target with a layer more"),
+    ],
+)
+def test_kinds_that_the_format_lacks_are_refused(kind: str, said: str, toy_model: Path, tmp_path: Path) -> None:
+    drafter = exported(toy_model, kind, 0, tmp_path / "a")
+    name_target(drafter, toy_model)
+    with pytest.raises(ConfigError, match=f"none of those that are exported: EAGLE-3, P-EAGLE and DFlash.*{said}"):
+        as_speculator(drafter, str(toy_model), 3, tmp_path / "b")
+
+
+def test_relatives_of_dflash_are_not_written_as_dflash(toy_model: Path, tmp_path: Path) -> None:
+    drafter = exported(toy_model, "dflash", 0, tmp_path / "a")
+    file = drafter / "config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"architectures": ["DFlash2DraftModel"]}))
+    with pytest.raises(ConfigError, match="none of those that are exported"):
+        as_speculator(drafter, str(toy_model), 3, tmp_path / "b")
+
+
+def test_what_is_no_drafter_is_not_exported(toy_model: Path, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="no drafter that can be read"):
         as_speculator(tmp_path / "nowhere", str(toy_model), 3, tmp_path / "b")
 

@@ -6,6 +6,7 @@ from augury.config.errors import problem
 from augury.config.vllm_class import unloadable
 from augury.methods.notes import Note
 from augury.methods.recognise import recognise
+from augury.methods.registry import METHODS, ORDINARY
 from augury.methods.spec import Case, Method
 
 
@@ -54,11 +55,11 @@ def _check_words(case: Case) -> None:
 
 
 def _compare_kinds(card: Method, case: Case) -> tuple[Note, ...]:
-    told = recognise(case.draft.raw) if case.draft else None
+    told = recognise(case.draft.raw, case.target) if case.draft else None
     if told is None or told.method == card.name:
         return ()
-    says = (
-        f"you asked for {card.name!r}, but {told.why}: it looks like {told.method!r}. "
-        "A head run by the wrong method drafts, and almost nothing is accepted."
-    )
+    whole = card is ORDINARY and METHODS[told.method].weights == "target"
+    costs = "The whole model would draft, at its full price."
+    wrong = "A head run by the wrong method drafts, and almost nothing is accepted."
+    says = f"you asked for {card.name!r}, but {told.why}: it looks like {told.method!r}. {costs if whole else wrong}"
     return (Note("warning", "method", says),)

@@ -25,12 +25,13 @@ from augury.config.errors import ConfigError
 from augury.config.facts import ModelFacts
 from augury.config.fingerprint import fingerprint, name_of
 from augury.config.truth import truth
+from augury.methods.facts import MARK
 from augury.methods.hybrid import drafters_of
 from augury.methods.registry import ALIASES, METHODS
 
 logger = logging.getLogger("augury")
 
-GROUP, INDEX, MARK = "augury.drafters", "drafters.json", "augury_target"
+GROUP, INDEX = "augury.drafters", "drafters.json"
 SAY_HOW_MANY = ("num_speculative_tokens_per_batch_size", "speculative_token_tree")
 
 

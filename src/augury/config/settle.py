@@ -30,7 +30,7 @@ def settle_method(case: Case, as_of: str | None = None) -> Change:
     given, model = case.keys.get("method") or "", case.keys.get("model")
     if given and given not in METHODS and given not in ALIASES:
         raise ConfigError(f"speculative_config.method={shown(given)} is unknown; {_meant(given)}")
-    choice = choose(given, model, case.draft.raw if case.draft else {})
+    choice = choose(given, model, case.draft.raw if case.draft else {}, case.target)
     if choice is None:
         better = "; the target has MTP layers: write method='mtp'" if trained_depth(case.target.raw) else ""
         raise ConfigError(

@@ -65,6 +65,7 @@ DRAFT_MODEL = Method(
     sharded=True,
     prose=("small models of the family",),
     gates={"draft_model": GateRecipe("augury.train.draft_model:train_draft_model", 80)},
+    published="they are models, which servers load as any other",
     trained={
         "draft_model": Trained("augury.train.draft_model_trainee:DraftModelTrainee", layers="the target's"),
         "pard": Trained(

@@ -36,5 +36,6 @@ EAGLE = Method(
     usual=UsualHead(joins=state_and_token),
     checkpoint=one_layer,
     gates={"eagle": GateRecipe("augury.train.eagle:train_eagle", 80)},
+    published="vLLM reads them as they are",
     trained={"eagle": Trained(PAIRS, "augury.train.eagle:Eagle")},
 )

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+MARK = "augury_target"  # key by which a drafter says which target it was trained for
+
 
 @dataclass(frozen=True, slots=True)
 class ModelFacts:

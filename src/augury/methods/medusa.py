@@ -54,5 +54,6 @@ MEDUSA = Method(
     one_pass=True,
     checkpoint=_checkpoint,
     gates={"medusa": GateRecipe("augury.train.medusa:train_medusa", 80)},
+    published="vLLM reads them as they are",
     trained={"medusa": Trained("augury.train.heads_trainee:MedusaTrainee", layers="residual")},
 )

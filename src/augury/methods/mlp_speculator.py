@@ -45,5 +45,6 @@ MLP_SPECULATOR = Method(
     one_pass=True,
     checkpoint=_checkpoint,
     gates={"mlp_speculator": GateRecipe("augury.train.mlp_speculator:train_mlp_speculator", 80, rate=3e-3)},
+    published="vLLM reads them as they are, but for those with words of their own (d2t)",
     trained={"mlp_speculator": Trained("augury.train.heads_trainee:MLPTrainee")},
 )

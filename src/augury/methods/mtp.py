@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from augury.methods.bands import measured
 from augury.methods.errors import problem
+from augury.methods.facts import MARK, ModelFacts, TargetInfo
 from augury.methods.fits import state_and_token
 from augury.methods.lengths import multiple_of
 from augury.methods.spec import HEAD_KEYS, PAIRS, Case, GateRecipe, Inferred, Method, Trained, UsualHead, whole
@@ -198,6 +199,16 @@ def _remark_tokens(tokens: int, case: Case) -> str | None:
     return "one MTP layer is run repeatedly beyond its depth; acceptance falls."
 
 
+def _tells(draft: ModelFacts, target: TargetInfo) -> str:
+    """A whole model with such layers is their checkpoint where it is the target once more, or was made for one."""
+    if not trained_depth(draft.raw):
+        return ""
+    if target.facts is None:
+        return "the checkpoint has MTP layers that were trained for a target" if draft.raw.get(MARK) else ""
+    ours, theirs = ((one.hidden_size, one.layers, one.vocab_size) for one in (draft, target.facts))
+    return "the checkpoint is the target once more, with MTP layers" if ours == theirs else ""
+
+
 def _detects(draft: Mapping[str, Any]) -> bool:
     return family_of(draft) is not None
 
@@ -214,6 +225,7 @@ MTP = Method(
     keys=(*HEAD_KEYS, "index_share_for_mtp_iteration"),
     weights="target",
     features="last",
+    tells=_tells,
     check_target=_check_target,
     default_tokens=_depth,
     check_tokens=_check_tokens,
@@ -229,5 +241,6 @@ MTP = Method(
     checkpoint=_checkpoint,
     sharded=True,
     gates={"mtp": GateRecipe("augury.train.eagle:train_mtp", 80)},
+    published="they are their target with a layer more, in MiMo's layout, to be served in its place",
     trained={"mtp": Trained(PAIRS, "augury.train.eagle:Mtp")},
 )

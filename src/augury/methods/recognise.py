@@ -41,7 +41,9 @@ def stands_for(model: str | None) -> Method | None:
     return next((card for card in METHODS.values() if model in card.signs.stand_ins), None)
 
 
-def choose(method: str, model: str | None, draft: Mapping[str, Any]) -> Recognised | None:
+def choose(
+    method: str, model: str | None, draft: Mapping[str, Any], target: TargetInfo = TargetInfo()
+) -> Recognised | None:
     """Our rule; None when neither method nor model says anything."""
     if method:
         return Recognised(ALIASES.get(method, method), "you named it")
@@ -51,13 +53,14 @@ def choose(method: str, model: str | None, draft: Mapping[str, Any]) -> Recognis
         return Recognised(meant.name, f"model is {model!r}")
     last = model.rstrip("/").rpartition("/")[2]  # the directories above it say nothing of the model
     if draft:
-        return recognise(draft) or by_name(last) or Recognised(ORDINARY.name, "it is an ordinary language model")
+        found = recognise(draft, target) or by_name(last)
+        return found or Recognised(ORDINARY.name, "it is an ordinary language model")
     if is_import_path(model) and not model.endswith(".gguf"):
         return Recognised(CUSTOM_CLASS.name, f"model={model!r} is an import path")
     return by_name(last) or Recognised(ORDINARY.name, "nothing in the name says otherwise")
 
 
-def recognise(draft: Mapping[str, Any]) -> Recognised | None:
+def recognise(draft: Mapping[str, Any], target: TargetInfo = TargetInfo()) -> Recognised | None:
     """What a drafter's config.json says it is; None for an ordinary language model."""
     for field in ("speculators_model_type", "model_type"):
         kind = str(draft.get(field, ""))
@@ -71,6 +74,9 @@ def recognise(draft: Mapping[str, Any]) -> Recognised | None:
         for field in card.signs.fields:
             if draft.get(field) is not None:
                 return Recognised(card.name, f"the checkpoint's config has {field}")
+    for card in NEWEST_FIRST:
+        if why := card.tells(ModelFacts("", draft), target):
+            return Recognised(card.name, why)
     return None
 
 

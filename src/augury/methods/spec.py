@@ -161,6 +161,7 @@ class Method:
     weights: Literal["none", "draft", "target", "either", "import path"] = "none"  # where its weights or code live
     features: Literal["none", "last", "auxiliary"] = "none"  # what it reads of the target besides tokens
     signs: Signs = NO_SIGNS
+    tells: Callable[[ModelFacts, TargetInfo], str] = lambda draft, target: ""  # why a whole model is one, if it is
 
     # Resolving a configuration.
     check_target: Callable[[Case], None] = lambda case: None  # refuse a target that cannot have it
@@ -210,6 +211,7 @@ class Method:
     sharded: bool = False  # it runs on all of the target's devices, as a whole model does
     divided: bool = False  # here its weights can be divided among ranks, as the target's are
     gates: Mapping[str, GateRecipe] = field(default_factory=dict)  # by the gate's name, the method's own first
+    published: str = ""  # who reads its checkpoints, where the speculators format has nothing like them
     trained: Mapping[str, Trained] = field(default_factory=dict)  # by the name that `augury train` knows
     prose: tuple[str, ...] = ()  # how texts name it, besides its name
 

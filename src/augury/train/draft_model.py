@@ -10,6 +10,7 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
+from augury.methods.mtp import DEPTH
 from augury.train.export import copy_tokenizer, halved, write_checkpoint
 from augury.train.fit import fit
 from augury.train.pairs import Deck
@@ -51,6 +52,7 @@ def shallow_config(directory: Path, kept: list[int]) -> dict[str, Any]:
     config |= {"num_hidden_layers": len(kept), "dtype": "float32"}
     if kinds := config.get("layer_types"):  # one for each layer
         config["layer_types"] = [kinds[i] for i in kept]
+    config.pop(DEPTH, None)  # the target's MTP layers are not among them
     return config
 
 

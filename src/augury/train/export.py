@@ -14,7 +14,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from augury.config.fingerprint import fingerprint, name_of
-from augury.config.installed import MARK
+from augury.methods.facts import MARK
 
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "generation_config.json")
 

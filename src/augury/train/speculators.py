@@ -16,11 +16,11 @@ from torch import Tensor
 
 from augury.config.errors import ConfigError
 from augury.config.facts import read_facts
-from augury.config.installed import MARK
+from augury.methods.facts import MARK
 from augury.methods.recognise import choose
 from augury.methods.registry import METHODS, ORDINARY
 from augury.methods.spec import Trained
-from augury.model.heads.dflash_config import BORROWED
+from augury.model.heads.dflash_config import BORROWED, relative
 from augury.train.export import write_checkpoint
 
 VERSION = "0.9.0"
@@ -73,9 +73,10 @@ def speculator_of(drafter: Path, raw: Mapping[str, Any], tensors: Mapping[str, T
     found, masked = choose("", str(drafter), raw), "mask_hidden" in tensors
     card = METHODS[found.method] if found is not None else ORDINARY
     for kind in card.trained.values():
-        if kind.speculator[0] and bool(kind.settings.get("parallel_drafting")) == masked:
+        if kind.speculator[0] and bool(kind.settings.get("parallel_drafting")) == masked and relative(raw) is None:
             return kind
-    raise ConfigError(f"{drafter} is none of those that are exported: EAGLE-3, P-EAGLE and DFlash drafters.")
+    said = f" There is nothing to export of {card.name} drafters: {card.published}." if card.published else ""
+    raise ConfigError(f"{drafter} is none of those that are exported: EAGLE-3, P-EAGLE and DFlash drafters.{said}")
 
 
 def _named(name: str) -> str:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from augury.config.errors import ConfigError
 from augury.config.fingerprint import fingerprint, name_of
-from augury.config.installed import MARK
+from augury.methods.facts import MARK
 from augury.train.trainee import Trainee
 
 

@@ -176,7 +176,7 @@ def _method_of(facts: ModelFacts) -> str:
 
 def _config(asked: AdviceInputs, method: str, drafter: ModelFacts | None) -> dict[str, Any]:
     """Ready to paste but for the name of a drafter, if none was given and none is known to be published."""
-    if METHODS[method].weights == "target":
+    if METHODS[method].weights == "target" and drafter is None:
         return {"method": method}
     known = None if drafter else find_checkpoint(method, asked.facts)
     return {"method": method, "model": drafter.name if drafter else known.model if known else f"<{method} drafter>"}

@@ -213,7 +213,7 @@ def _resolve(
     stated = "k-missing" if silent == MLP_SPECULATOR.name else ""  # such checkpoints say their length themselves
     told = [found for found in refused if not untold or found.says.get("key") in args.keys]
     problems += [found for found in told if found.name != stated]
-    method = _meant(left, config, asked.drafter) if config else _by_word(written)
+    method = _meant(left, config, asked.drafter, target) if config else _by_word(written)
     if config is not None:
         problems += _noted(args, config)
     if method is not None:
@@ -235,12 +235,14 @@ def _ranks(args: ReadArguments) -> int | None:
     return 1 if args.found.program and not args.partial and args.flag("config") is None else None
 
 
-def _meant(left: Mapping[str, Any], config: SpeculativeConfig, drafter: ModelFacts | None) -> str:
+def _meant(
+    left: Mapping[str, Any], config: SpeculativeConfig, drafter: ModelFacts | None, target: ModelFacts | None
+) -> str:
     """The method that was meant; vLLM's own detection may arrive at another, which `config` then has."""
     if left.get("method"):
         return _by_word(left["method"]) or config.method
     facts = drafter or _local(config.model)
-    told = choose("", config.model, facts.raw if facts else {})
+    told = choose("", config.model, facts.raw if facts else {}, TargetInfo(facts=target))
     return told.method if told else config.method
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from augury.config.errors import ConfigError
 from augury.config.files import write_text
-from augury.config.fingerprint import fingerprint
+from augury.config.fingerprint import fingerprint, name_of
 from augury.engine.llm import LLM
 from augury.model.checkpoint import read_config
 from augury.model.tokenizer import Tokenizer
@@ -30,10 +30,11 @@ class Maker:
         self._llm: LLM | None = None
 
     def openings(self) -> list[Messages]:
-        """Prompts in the target's own words."""
-        count, path = self._order.openings, self._kept / f"openings-{self._order.openings}.jsonl"
+        """Prompts in the target's own words; a directory of several targets keeps those of each."""
+        count = self._order.openings
         if not count:
             return []
+        path = self._openings_file()
         if not path.is_file():
             words = "openings: the target writes prompts"
             self._tell(words, 0, count)
@@ -41,6 +42,20 @@ class Maker:
             self._kept.mkdir(parents=True, exist_ok=True)
             write_text(path, "".join(json.dumps(text) + "\n" for text in found))
         return read_prompts([path])
+
+    def _openings_file(self) -> Path:
+        """Where they are kept; a file of earlier releases, which names no target, serves the one that answered it."""
+        count, mark = self._order.openings, fingerprint(self._directory)
+        path, unnamed = self._kept / f"openings-{count}-{mark}.jsonl", self._kept / f"openings-{count}.jsonl"
+        if not unnamed.is_file() or path.is_file():
+            return path
+        answers = self._kept / "corpus.safetensors"
+        if answers.is_file() and Corpus.load(answers).about.get("target") == mark:
+            return unnamed
+        raise ConfigError(
+            f"--openings: {unnamed} does not say which target wrote it; if it was {name_of(self._directory)}, rename "
+            f"it to {path.name}, else move it away."
+        )
 
     def corpus(self, name: str, asked: list[Messages], sampled: float, heat: float = 0.0) -> Corpus:
         """Answers to these prompts, as they were kept or new; `heat` is the temperature if it is not the usual one."""
