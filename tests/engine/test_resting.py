@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import resting
 import torch
 from eagle_cases import eagle3_module, write_eagle3
 
+from augury.config.per_request import SpecOptions
 from augury.engine import aside
 from augury.engine.aside import Aside
 from augury.engine.cost import DepthCost, RowCost
@@ -106,3 +108,22 @@ def test_a_captured_drafters_part_is_taken_off_its_pass() -> None:
         budget.learn(Step(8, 16, 0, 3, 0.0, seconds=before + 0.3))
     assert costs.target.of(16) == pytest.approx(before, rel=0.01)
     assert budget.costs.of_drafter(Step(8, 16, 0, 0, 0.0, seconds=1.0)) is None
+
+
+def test_drafts_must_repay_an_awakening() -> None:
+    class Certain:
+        def reach(self, slots: np.ndarray) -> np.ndarray:
+            return np.tile(0.3 ** np.arange(1, 4), (len(slots), 1))
+
+    def allowed(waking: float) -> list[list[int]]:
+        budget = GoodputBudget(3, 8, captured(0.03, 0.01), waking=waking, slice_every=0)
+        budget.odds = Certain()  # type: ignore[assignment]
+        requests = [SimpleNamespace(slot=slot, spec_options=SpecOptions()) for slot in range(8)]
+        awake, found = budget.allow(requests, 8), list[list[int]]()  # type: ignore[arg-type]
+        for asleep in (True, False):
+            budget._asleep = asleep
+            found.append(budget.allow(requests, 8))  # type: ignore[arg-type]
+        return [awake, *found]
+
+    assert allowed(0.0) == [[1] * 8] * 3  # 1.3 tokens for 1.25 passes
+    assert allowed(10.0) == [[0] * 8, [0] * 8, [1] * 8]

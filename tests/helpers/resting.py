@@ -67,6 +67,8 @@ def run(model: str, device: str, spec: dict[str, Any], rests: bool) -> dict[str,
         engine.depth, engine.state.tracks = 1, True
         engine.runner.by_slot = True
         may_rest(engine.runner, False)
+    else:
+        engine.depth = 0  # what a captured pass drafts must be read before the next one
     engine.budget, commit, passes = NowAndThen(K, rests), engine.commit, [0]
 
     def noted(flight: Flight) -> Any:

@@ -19,6 +19,7 @@ from augury.engine.advance import StepOutput
 from augury.engine.rows import Segments, draft_depths, round_up
 from augury.engine.scheduled import ScheduledRequest
 from augury.engine.state import SlotState
+from augury.kernels.faces import face
 from augury.verify.tree import Draft
 
 if TYPE_CHECKING:
@@ -49,12 +50,19 @@ class Aside:
 
     def _keep(self, segments: Segments, row_begin: Tensor, features: tuple[Tensor, ...]) -> None:
         """Keep the features of the one token that each group has run."""
-        ran = segments.num_new_tokens.clamp(max=1)
-        slots = torch.where(ran > 0, segments.slots, self._state.padding_slot)
-        line = slots * LINES + self._count[slots].clamp(max=LINES - 1)
         if not self._features:
             lines = len(self._count) * LINES
             self._features = tuple(stream.new_zeros(lines, stream.shape[1]) for stream in features)
+        if face(row_begin.device) == "triton":
+            from augury.kernels.aside_triton import count_aside, put_aside
+
+            for kept, stream in zip(self._features, features, strict=True):
+                put_aside(stream, kept, self._count, segments.table, row_begin, LINES)
+            count_aside(self._count, segments.table)
+            return
+        ran = segments.num_new_tokens.clamp(max=1)
+        slots = torch.where(ran > 0, segments.slots, self._state.padding_slot)
+        line = slots * LINES + self._count[slots].clamp(max=LINES - 1)
         for kept, stream in zip(self._features, features, strict=True):
             kept[line] = stream[row_begin.clamp(max=len(stream) - 1)]
         self._count[slots] += ran

@@ -24,6 +24,7 @@ from augury.observe.steps import Step
 
 logger = logging.getLogger("augury")
 GAIN = 1.01  # a draft must promise this much over none: less is within what is known of the costs
+REPAID = 32  # steps within which drafts must also repay the awakening of a captured drafter
 SOON, LATE = 8, 32  # steps a request is left without drafts before it is asked again, at first and at most
 PROBE = 2  # tokens it is asked for then
 PROBES_MAY_COST = 0.005  # of the time: one request at a time is asked, and less often where rows are dear
@@ -83,6 +84,8 @@ class GoodputBudget:
         self._credit = 1.0  # passes that probes may still cost
         self._saved_for = 1.0  # passes: what a probe costs that waits for credit
         self._rested = False  # whether the drafter read nothing in the pass before
+        self._awakening = waking  # of a captured one: known, and not part of what its calls take
+        self._asleep = True  # whether nobody was to draft in the last pass
         self._woken, self._waking = 0, waking  # how often, and seconds beyond those of drafting for what it reads first
         self._seen: list[tuple[int, int, int, int]] = []  # slot, nodes, accepted; and what counts as tried
 
@@ -101,9 +104,11 @@ class GoodputBudget:
             return [0] * len(requests)
         slots = np.array([request.slot for request in requests])
         if self._paused.get(len(requests), 0) > self._steps:
+            self._asleep = True
             return [0] * len(requests)
         most = np.array([request.spec_options.at_most(self.nodes) for request in requests])
         given = np.minimum(self._share_out(self.odds.reach(slots), rows, most), most)
+        self._asleep = not given.any()
         return self._with_probe(given, slots, rows, most).tolist()  # type: ignore[no-any-return]
 
     def see(self, request: Request, depth: int, accepted: int) -> None:
@@ -147,15 +152,20 @@ class GoodputBudget:
             return self._all_or_none(reach, rows)
         if self.confidence is not None:
             return self._who_begins(self.confidence, reach, rows)
-        return share_out(reach, rows, self.costs, self._decodes)
+        return share_out(reach, rows, self.costs, self._decodes, self._gain(rows))
+
+    def _gain(self, rows: int) -> float:
+        """What drafts must promise over none: of a drafter that would have to wake, its awakening too."""
+        repaid = self._awakening / REPAID / self.costs.target.of(rows, self._decodes) if self._asleep else 0.0
+        return GAIN + repaid
 
     def _all_or_none(self, reach: Floats, rows: int) -> np.ndarray:
         """Trees are grown whole: for all requests that pay together, or for none."""
         requests = len(reach)
-        without = requests / self.costs.target.of(rows, self._decodes)
+        without = self._gain(rows) * requests / self.costs.target.of(rows, self._decodes)
         drafting = float(self.costs.drafting(np.array([self.nodes]), requests)[0])
         seconds = self.costs.target.of(rows + requests * self.nodes, self._decodes) + drafting
-        pays = (requests + reach.sum()) / seconds > GAIN * without
+        pays = (requests + reach.sum()) / seconds > without
         return np.full(requests, self.nodes if pays else 0)
 
     def _who_begins(self, confidence: Confidence, reach: Floats, rows: int) -> np.ndarray:
@@ -208,12 +218,12 @@ class GoodputBudget:
             logger.warning(said, requests, found.ratio, found.low, found.high)
 
 
-def share_out(reach: Floats, rows: int, costs: Costs, decodes: int = 0) -> np.ndarray:
+def share_out(reach: Floats, rows: int, costs: Costs, decodes: int = 0, gain: float = GAIN) -> np.ndarray:
     """Nodes for every request, from the chance that each of its positions is accepted, [requests, positions].
 
     For every depth the drafter may go to, the best rows are taken in order; the best of all these wins. `decodes` is
-    the number of requests in a pass that does nothing but decode.
+    the number of requests in a pass that does nothing but decode, `gain` what drafts must promise over none.
     """
     requests, positions = reach.shape
     drafting = costs.drafting(np.arange(1.0, positions + 1), requests)
-    return share_rows(reach, rows, *costs.target.at(decodes), drafting, GAIN)  # type: ignore[no-any-return]
+    return share_rows(reach, rows, *costs.target.at(decodes), drafting, gain)  # type: ignore[no-any-return]
