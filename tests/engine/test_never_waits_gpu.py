@@ -61,7 +61,7 @@ def test_a_steady_step_never_waits(spec: str, temperature: float, tmp_path: Path
         (tmp_path / name).mkdir()
         (tmp_path / name / "config.json").write_text(json.dumps(SHAPE))
     config = SPECS[spec]
-    if config is not None and spec == "draft_model":
+    if config is not None and spec in ("draft_model", "adaptive"):
         config = {**config, "model": str(tmp_path / "drafter")}
     llm = LLM(
         str(tmp_path / "target"),

@@ -8,6 +8,7 @@ others may share its blocks. The host counts along, so that nobody waits.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from augury.engine.runner import Runner
 
 LINES = 64  # tokens of one request put aside
+ROWS = 2048  # read at once: as many as a large chunk of a prompt
 
 
 class Aside:
@@ -97,14 +99,25 @@ class Aside:
             self._drafter.reset(slot)
 
     def _read(self, slots: list[int]) -> None:
-        if slots:
-            most = sum(self._most.pop(slot, 0) for slot in slots)
-            self._drafter.propose(self._missed(slots, most))
-            self._count[self._on_device(slots)] = 0
+        for some in self._portions(slots):
+            self._drafter.propose(self._missed(some, sum(self._most.pop(slot, 0) for slot in some)))
+            self._count[self._on_device(some)] = 0
 
-    def probe(self) -> None:
-        """A reading of nothing: what a drafter's awakening costs at least."""
-        self._drafter.propose(self._missed([self._state.padding_slot], 1))
+    def _portions(self, slots: list[int]) -> Iterator[list[int]]:
+        """Slots whose unread tokens are few enough to be read at once."""
+        some, rows = list[int](), 0
+        for slot in slots:
+            if some and rows + self._most.get(slot, 0) > ROWS:
+                yield some
+                some, rows = [], 0
+            some.append(slot)
+            rows += self._most.get(slot, 0)
+        if some:
+            yield some
+
+    def probe(self, slots: int, rows: int) -> None:
+        """A reading of nothing, as large as one of so many slots: whatever is compiled on first use is there then."""
+        self._drafter.propose(self._missed([self._state.padding_slot] * slots, rows))
 
     def _on_device(self, slots: list[int]) -> Tensor:
         padding = [self._state.padding_slot] * (round_up(len(slots)) - len(slots))

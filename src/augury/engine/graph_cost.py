@@ -7,6 +7,7 @@ import time
 import numpy as np
 import torch
 
+from augury.engine.aside import LINES, ROWS
 from augury.engine.blanks import blank
 from augury.engine.cost import DepthCost, RowCost
 from augury.engine.goodput import Costs
@@ -29,7 +30,7 @@ def captured_costs(runner: Runner, slots: int) -> tuple[Costs, float]:
             points[size] = seconds
     drafting = np.array([[timed[n, n, depth] - timed[n, n, 0] for n in groups] for depth in runner.depths])
     rows = RowCost(points, lambda requests: row_sizes(round_up(requests), runner.nodes, runner.depths))
-    return Costs(rows, DepthCost(runner.depths, groups, drafting.clip(min=0.0))), _waking(runner)
+    return Costs(rows, DepthCost(runner.depths, groups, drafting.clip(min=0.0))), _waking(runner, slots)
 
 
 def _timed(runner: Runner, slots: int) -> Timed:
@@ -51,12 +52,12 @@ def _seconds(runner: Runner, shape: StepShape) -> float:
     return time.perf_counter() - begun
 
 
-def _waking(runner: Runner) -> float:
-    """The second of two readings of nothing: the first may compile something."""
-    taken = 0.0
-    for _ in range(2 if runner.aside is not None else 0):
+def _waking(runner: Runner, slots: int) -> float:
+    """What reading next to nothing takes, once whatever readings of all sizes compile is there."""
+    taken, aside = 0.0, runner.aside
+    for groups, rows in ((slots, ROWS), (slots, slots), (1, LINES), (1, 1), (1, 1)) if aside is not None else ():
         begun = time.perf_counter()
-        runner.aside.probe()  # type: ignore[union-attr]
+        aside.probe(groups, rows)
         torch.cuda.synchronize()
         taken = time.perf_counter() - begun
     return taken
