@@ -128,13 +128,13 @@ class Backlog:
 
     def _before(self, inputs: DraftInput, slot: int, end: int) -> list[Unread]:
         """What is unread of a slot's text right before `end`, which is all: who reads a token has read those before."""
-        found: list[Unread] = []
+        found, tables = list[Unread](), inputs.block_tables.numpy()
         while end and slot != self._padding:
             place = (end - 1) % inputs.block_size
-            unread = self._unread.get(int(inputs.block_tables[slot, (end - 1) // inputs.block_size]))
+            unread = self._unread.get(int(tables[slot, (end - 1) // inputs.block_size]))
             if unread is None or not unread.first <= place < unread.end:
                 break
-            if place + 1 < unread.end:  # as above
+            if place + 1 < unread.end:  # a pass that failed is run again, as in `_until`
                 unread.cut(place + 1)
             found.insert(0, unread)
             end -= place + 1 - unread.first
@@ -146,8 +146,8 @@ class Backlog:
         """Drop what belongs to the blocks of these places of a text: it is read now, or written over."""
         if slot == self._padding:
             return
-        size = inputs.block_size
-        for block in inputs.block_tables[slot, begin // size : -(-end // size)].tolist():
+        tables, size = inputs.block_tables.numpy(), inputs.block_size
+        for block in tables[slot, begin // size : -(-end // size)].tolist():
             self._drop(block)
 
     def _tell(self, inputs: DraftInput, begins: list[int], more: list[list[Unread]], drafter: Drafter) -> None:
