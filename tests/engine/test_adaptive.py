@@ -102,7 +102,7 @@ def test_what_is_put_aside_is_bounded(toy_model: Path, tmp_path: Path) -> None:
     def watched(inputs: Any) -> None:
         nonlocal largest
         add(inputs)
-        largest = max(largest, *(unread.count for unread in backlog._unread.values()))
+        largest = max(largest, *backlog._waiting.values())
 
     backlog.put_aside = watched  # type: ignore[method-assign]
     assert drafted(llm, resting=1000)[:2] == (reading, text)

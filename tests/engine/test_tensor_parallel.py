@@ -12,6 +12,7 @@ from dense_cases import FAMILIES, save_random
 from parallel_cases import ALL_GREEDY, GATHERED, MIXED, Kept, drafters, engine, said, write_mtp
 
 from augury import LLM, SamplingParams
+from augury.engine.budget import FixedBudget
 
 TREE = {"max_nodes": 6, "top_k": 2}
 NGRAM = {"method": "ngram", "num_speculative_tokens": 3, "prompt_lookup_min": 1, "prompt_lookup_max": 3}
@@ -83,6 +84,25 @@ def test_ranks_say_what_one_says(
     together = built(case, toy_model, heads, kept[size])
     assert said(together, *batches) == alone[case]
     together.close()
+
+
+@pytest.mark.parametrize("case", ["EAGLE-3, chain", "draft model, chain"])
+def test_ranks_rest_together(case: str, toy_model: Path, heads: dict[str, Path], kept: dict[int, Kept]) -> None:
+    """A turn is answered without drafts; the next finds its blocks, and drafts as one rank that never rested."""
+    told = []
+    for ranks in (None, kept[2]):
+        llm = built(case, toy_model, heads, ranks)
+        if ranks is not None:
+            llm.engine.runner.let_rest()
+        llm.engine.budget, params = FixedBudget(0), SamplingParams(temperature=0.0, max_tokens=40, ignore_eos=True)
+        texts = [[65 + i, 66, 67] for i in range(3)]
+        answers = llm.generate(texts, params, use_tqdm=False)
+        llm.engine.budget = FixedBudget(3)
+        texts = [text + list(out.outputs[0].token_ids) for text, out in zip(texts, answers, strict=True)]
+        told.append(said(llm, ALL_GREEDY, prompts=texts))
+        assert llm.engine.stats.prefix_cache_hits == 3 * 32
+        llm.close()
+    assert told[0] == told[1]
 
 
 def test_ranks_of_uneven_shares_have_as_many_blocks(tmp_path: Path, kept: dict[int, Kept]) -> None:

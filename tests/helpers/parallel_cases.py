@@ -55,7 +55,9 @@ def engine(model: Path | str, kept: Kept | None, **arguments: Any) -> LLM:
         llm_module.join = before
 
 
-def said(llm: LLM, *batches: tuple[dict[str, Any], ...]) -> tuple[list[list[list[int]]], list[Any]]:
+def said(
+    llm: LLM, *batches: tuple[dict[str, Any], ...], prompts: list[Any] = PROMPTS
+) -> tuple[list[list[list[int]]], list[Any]]:
     """The tokens of every batch, and all that was drafted on the way."""
     drafts: list[Any] = []
     runner, propose, look_up = llm.engine.runner, llm.engine.runner.propose, llm.engine.runner.look_up
@@ -75,7 +77,7 @@ def said(llm: LLM, *batches: tuple[dict[str, Any], ...]) -> tuple[list[list[list
     texts = []
     for laws in batches:
         params = [SamplingParams(max_tokens=NEW, ignore_eos=True, seed=i, **law) for i, law in enumerate(laws)]
-        texts.append([output.outputs[0].token_ids for output in llm.generate(PROMPTS, params, use_tqdm=False)])
+        texts.append([output.outputs[0].token_ids for output in llm.generate(prompts, params, use_tqdm=False)])
     return texts, drafts
 
 

@@ -1,122 +1,196 @@
 """What a drafter has not read while no request drafts, so that a pause costs nothing and loses nothing.
 
 A drafter with weights reads every new token to keep its cache whole. While no request may draft, its passes are left
-out and the target's features of their rows are put aside; they are handed over in one piece before it drafts again, or
-when a request has put enough of them aside to be read at the price of a few.
+out and the target's features of their rows are put aside, with the blocks whose rows they are. They are handed over in
+one piece before a request that holds these blocks drafts again, or when it has put enough of them aside to be read at
+the price of a few. What a request leaves unread when it ends stays with its blocks: whoever finds them in the prefix
+cache reads it with its own first pass, and if nobody does it is never read. A pass that writes a block anew drops what
+belonged to it.
+
+More than MOST_BYTES are not kept. The oldest go first, and a prefix whose rows are gone gives worse drafts, never
+another text.
 """
 
 from __future__ import annotations
 
+from collections import OrderedDict
+from collections.abc import Sequence
 from dataclasses import replace
 
 import torch
 from torch import Tensor
 
-from augury.drafters.base import DraftInput
-from augury.engine.state import SlotState
+from augury.drafters.base import Drafter, DraftInput
 
 MOST = 64  # tokens of one request put aside
+MOST_BYTES = 256 << 20  # features put aside in all
+Rows = tuple[Tensor, ...]  # the same tokens' rows of every stream
 
 
 class Unread:
-    """The rows of one slot, in order, and the position of the first."""
+    """Rows of one block, in order; those before the first have been read."""
 
-    def __init__(self, start: int) -> None:
-        self.start, self.count = start, 0
-        self.pieces: list[tuple[Tensor, ...]] = []
+    def __init__(self, first: int) -> None:
+        self.first = self.end = first  # places in the block: of the first, and behind the last
+        self.pieces: list[Rows] = []
+        self.bytes = 0
 
-    def add(self, rows: tuple[Tensor, ...], count: int) -> None:
-        """Keep rows to be read later."""
+    def add(self, rows: Rows, count: int) -> None:
+        """Put rows behind those that are there."""
         self.pieces.append(rows)
-        self.count += count
+        self.end += count
+        self.bytes += sum(stream.nbytes for stream in rows)
+
+    def cut(self, end: int) -> None:
+        """Keep those before `end`, as one piece that holds on to no pass's tensors."""
+        kept = tuple(torch.cat(streams)[: end - self.first] for streams in zip(*self.pieces, strict=True))
+        self.pieces, self.end, self.bytes = [kept], end, sum(stream.nbytes for stream in kept)
 
 
 class Backlog:
-    """The unread rows of all slots."""
+    """The unread rows of all blocks."""
 
     def __init__(self, padding_slot: int) -> None:
         self._padding = padding_slot
-        self._unread: dict[int, Unread] = {}
+        self._unread: OrderedDict[int, Unread] = OrderedDict()  # by block, or as `copy` names it; oldest first
+        self._told: dict[int, tuple[int, str, str]] = {}  # what `admit` said of each slot's request
+        self._waiting: dict[int, int] = {}  # tokens that the request in a slot has put aside
+        self.bytes = 0  # of all rows
 
-    @property
-    def full(self) -> bool:
-        """Whether a request has as much put aside as it may."""
-        return any(unread.count >= MOST for unread in self._unread.values())
+    def full(self, inputs: DraftInput) -> bool:
+        """Whether a request of a pass has as much put aside as it may."""
+        return any(self._waiting.get(slot, 0) >= MOST for slot in inputs.slots.tolist())
 
-    def forget(self, slot: int) -> Unread | None:
-        """A request leaves the slot, or another takes it; what it had put aside."""
-        return self._unread.pop(slot, None)
+    def admit(self, slot: int, prompt_len: int, tenant: str, request: str) -> None:
+        """A request takes a slot."""
+        self.forget(slot)  # one that was preempted
+        self._told[slot] = prompt_len, tenant, request
 
-    def last_of(self, slot: int, length: int, state: SlotState, block_size: int) -> DraftInput | None:
-        """What a request that leaves its slot has put aside, to be read by itself."""
-        unread = self.forget(slot)
-        if unread is None:
-            return None
+    def forget(self, slot: int) -> None:
+        """A request leaves its slot; what it has put aside stays with its blocks."""
+        self._told.pop(slot, None)
+        self._waiting.pop(slot, None)
 
-        def one(value: int) -> Tensor:
-            return torch.tensor([value])
-
-        return DraftInput(
-            one(slot),
-            one(length),
-            one(0),
-            state.history,
-            state.sampling,
-            state.block_tables,
-            block_size,
-            most_rows=unread.count,
-            span=state.block_tables.shape[1] * block_size,
-            chunked=True,
-            row_begin=one(0),
-            start=one(unread.start),
-            num_new_tokens=one(unread.count),
-            nodes=one(0),
-            path=torch.full((1, state.draft.tokens.shape[1]), -1),
-            features=tuple(torch.cat(streams) for streams in zip(*unread.pieces, strict=True)),
-        )
+    def copy(self, sources: Sequence[int], targets: Sequence[int]) -> None:
+        """Blocks are copied to other places: theirs are numbers that no block has."""
+        for unread, target in zip([self._unread.get(source) for source in sources], targets, strict=True):
+            self._drop(target)
+            if unread is not None:
+                self._keep(target, unread)
 
     def put_aside(self, inputs: DraftInput) -> None:
         """Keep what a pass without drafts computed for tokens that the drafter does not read now."""
+        tables, size = inputs.block_tables.numpy(), inputs.block_size
         slots, starts, begins, counts = (
             t.tolist() for t in (inputs.slots, inputs.start, inputs.row_begin, inputs.num_new_tokens)
         )
         for slot, start, begin, count in zip(slots, starts, begins, counts, strict=True):
             if slot == self._padding or not count:
                 continue
-            unread = self._unread.get(slot)
-            if unread is None or unread.start + unread.count != start:  # a pass that failed is run again: begin anew
-                unread = self._unread[slot] = Unread(start)
-            unread.add(tuple(stream[begin : begin + count] for stream in inputs.features), count)
+            self._waiting[slot] = self._waiting.get(slot, 0) + count
+            end = start + count
+            while start < end:
+                block, place = int(tables[slot, start // size]), start % size
+                more = min(end - start, size - place)
+                unread = self._until(block, place)
+                unread.add(tuple(stream[begin : begin + more] for stream in inputs.features), more)
+                if unread.end == size:
+                    unread.cut(size)
+                self._keep(block, unread)
+                start, begin = start + more, begin + more
 
-    def hand_over(self, inputs: DraftInput) -> DraftInput:
+    def hand_over(self, inputs: DraftInput, drafter: Drafter) -> DraftInput:
         """The pass's own rows behind those put aside, as if all had been one pass."""
-        slots = inputs.slots.tolist()
-        if not any(slot in self._unread for slot in slots):
-            return inputs
-        more = [self._missing(slot, int(start)) for slot, start in zip(slots, inputs.start, strict=True)]
-        extra = torch.tensor([unread.count if unread else 0 for unread in more])
-        sizes = inputs.num_new_tokens + inputs.nodes
-        streams = tuple(self._joined(inputs, i, more, sizes.tolist()) for i in range(len(inputs.features)))
-        rows = sizes + extra
+        slots, starts = inputs.slots.tolist(), inputs.start.tolist()
         for slot in slots:
-            self.forget(slot)
+            self._waiting.pop(slot, None)
+        if not self._unread:
+            return inputs
+        sizes = inputs.num_new_tokens + inputs.nodes
+        ends = (inputs.start + sizes).tolist()
+        more = [self._before(inputs, slot, start) for slot, start in zip(slots, starts, strict=True)]
+        for slot, start, end, unread in zip(slots, starts, ends, more, strict=True):
+            self._read(inputs, slot, start - _count(unread), end)
+        extra = torch.tensor([_count(unread) for unread in more])
+        if not extra.any():
+            return inputs
+        self._tell(inputs, (inputs.start - extra).tolist(), more, drafter)
+        rows = sizes + extra
         return replace(
             inputs,
             start=inputs.start - extra,
             num_new_tokens=inputs.num_new_tokens + extra,
             row_begin=rows.cumsum(0) - rows,
-            features=streams,
+            features=tuple(_joined(inputs, i, more, sizes.tolist()) for i in range(len(inputs.features))),
             most_rows=inputs.most_rows + int(extra.sum()),
             chunked=True,
         )
 
-    def _missing(self, slot: int, start: int) -> Unread | None:
-        unread = self._unread.get(slot)
-        return unread if unread is not None and unread.start + unread.count == start else None
+    def _before(self, inputs: DraftInput, slot: int, end: int) -> list[Unread]:
+        """What is unread of a slot's text right before `end`, which is all: who reads a token has read those before."""
+        found, tables = list[Unread](), inputs.block_tables.numpy()
+        while end and slot != self._padding:
+            place = (end - 1) % inputs.block_size
+            unread = self._unread.get(int(tables[slot, (end - 1) // inputs.block_size]))
+            if unread is None or not unread.first <= place < unread.end:
+                break
+            if place + 1 < unread.end:  # a pass that failed is run again, as in `_until`
+                unread.cut(place + 1)
+            found.insert(0, unread)
+            end -= place + 1 - unread.first
+            if unread.first:
+                break
+        return found
 
-    def _joined(self, inputs: DraftInput, stream: int, more: list[Unread | None], sizes: list[int]) -> Tensor:
-        pieces = []
-        for unread, begin, size in zip(more, inputs.row_begin.tolist(), sizes, strict=True):
-            pieces += [rows[stream] for rows in unread.pieces] if unread else []
-            pieces.append(inputs.features[stream][begin : begin + size])
-        return torch.cat(pieces)
+    def _read(self, inputs: DraftInput, slot: int, begin: int, end: int) -> None:
+        """Drop what belongs to the blocks of these places of a text: it is read now, or written over."""
+        if slot == self._padding:
+            return
+        tables, size = inputs.block_tables.numpy(), inputs.block_size
+        for block in tables[slot, begin // size : -(-end // size)].tolist():
+            self._drop(block)
+
+    def _tell(self, inputs: DraftInput, begins: list[int], more: list[list[Unread]], drafter: Drafter) -> None:
+        """Say to the drafter from where on it reads a text, as if a prefix of that length had been found in the cache.
+
+        A head's first row after a prefix rests on features kept at the end of a block. Where reading begins within a
+        block, its request or one that it shares with has made that row: so it is told of no prefix.
+        """
+        for slot, begin, unread in zip(inputs.slots.tolist(), begins, more, strict=True):
+            if unread and slot in self._told:
+                prompt_len, tenant, request = self._told[slot]
+                within = inputs.features and begin % inputs.block_size
+                drafter.admit(slot, prompt_len, 0 if within else begin, tenant, request)
+
+    def _until(self, block: int, place: int) -> Unread:
+        """Take out what is unread of a block right before a place; what does not reach it goes."""
+        unread = self._drop(block)
+        if unread is None or not unread.first < place <= unread.end:
+            return Unread(place)
+        if place < unread.end:  # a pass that failed is run again
+            unread.cut(place)
+        return unread
+
+    def _keep(self, block: int, unread: Unread) -> None:
+        self._unread[block] = unread
+        self.bytes += unread.bytes
+        while self.bytes > MOST_BYTES:
+            self._drop(next(iter(self._unread)))
+
+    def _drop(self, block: int) -> Unread | None:
+        unread = self._unread.pop(block, None)
+        self.bytes -= unread.bytes if unread is not None else 0
+        return unread
+
+
+def _count(unread: list[Unread]) -> int:
+    return sum(block.end - block.first for block in unread)
+
+
+def _joined(inputs: DraftInput, stream: int, more: list[list[Unread]], sizes: list[int]) -> Tensor:
+    """One stream of what is handed over."""
+    pieces = []
+    for unread, begin, size in zip(more, inputs.row_begin.tolist(), sizes, strict=True):
+        pieces += [rows[stream] for block in unread for rows in block.pieces]
+        pieces.append(inputs.features[stream][begin : begin + size])
+    return torch.cat(pieces)

@@ -129,6 +129,8 @@ def build_runner(
         capture=on_gpu and target.capturable and not config.enforce_eager,
         nodes=config.speculative_config.max_nodes if config.speculative_config else None,
     )
+    if offload is not None:
+        offload.copied = runner.copied
     return Built(runner, scheduler, stats)
 
 

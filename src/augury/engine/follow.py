@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import torch
 
-from augury.engine.backlog import Backlog
 from augury.engine.masks import rewrite
 from augury.engine.mirror import CLOSE, seat, write_drafts
 from augury.engine.predict import leave
@@ -38,9 +37,7 @@ class RankFollower:
 
     def do_admit(self, slot: int, prompt_len: int, cached: int, tenant: str, request: str) -> None:
         """Tell the drafter of a new request."""
-        self.runner.forget(slot)
-        if self.drafter is not None:
-            self.drafter.admit(slot, prompt_len, cached, tenant, request)
+        self.runner.introduce(slot, prompt_len, cached, tenant, request)
 
     def do_blocks(self, fresh: list[list[int]]) -> None:
         """Write new blocks into the block tables."""
@@ -79,14 +76,13 @@ class RankFollower:
         if self.drafter is not None:
             self.drafter.discard(slot, length)
 
-    def do_leave(self, slot: int, length: int) -> None:
+    def do_leave(self, slot: int) -> None:
         """Free a request's slot."""
-        with self.ranks.together():
-            self.runner.leave(slot, length)
+        self.runner.leave(slot)
         if self.drafter is not None:
             self.drafter.reset(slot)
 
     def do_rest(self) -> None:
         """The drafter may rest while no request drafts."""
         if self.drafter is not None:
-            self.runner.backlog = Backlog(self.state.padding_slot)
+            self.runner.let_rest()

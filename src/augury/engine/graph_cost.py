@@ -55,7 +55,9 @@ def _seconds(runner: Runner, shape: StepShape) -> float:
 def _waking(runner: Runner, slots: int) -> float:
     """What reading next to nothing takes, once whatever readings of all sizes compile is there."""
     taken, aside = 0.0, runner.aside
-    for groups, rows in ((slots, ROWS), (slots, slots), (1, LINES), (1, 1), (1, 1)) if aside is not None else ():
+    if aside is None:
+        return taken
+    for groups, rows in ((slots, ROWS), (slots, slots), (1, LINES), (1, 1), (1, 1)):
         begun = time.perf_counter()
         aside.probe(groups, rows)
         torch.cuda.synchronize()

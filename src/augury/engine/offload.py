@@ -8,7 +8,7 @@ giving it up again costs nothing.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from augury.engine.host_lines import HostLines
 from augury.observe.stats import EngineStats
@@ -21,6 +21,8 @@ class Offload:
         self._lines, self._stats = lines, stats
         self._free = list(range(lines.num_lines - 1, -1, -1))
         self._line_of: OrderedDict[bytes, int] = OrderedDict()  # what was used last is last
+        # Told of every copy, from where to where; a line's number is below 0 there, which no block's is.
+        self.copied: Callable[[Sequence[int], Sequence[int]], None] | None = None
 
     @property
     def num_kept(self) -> int:
@@ -40,6 +42,8 @@ class Offload:
         if going:
             self._lines.store(list(going.values()), list(going))
             self._stats.offloaded_blocks += len(going)
+            if self.copied is not None:
+                self.copied(list(going.values()), [~line for line in going])
 
     def bring_back(self, keys: Sequence[bytes], blocks: Sequence[int]) -> int:
         """Fill blocks with the prefixes of these names, as far as they are here without a gap; how many."""
@@ -57,6 +61,8 @@ class Offload:
             self._line_of.move_to_end(key)
         if found:
             self._lines.load(list(found.values()), blocks[: len(found)])
+            if self.copied is not None:
+                self.copied([~line for line in found.values()], blocks[: len(found)])
         return len(found)
 
     def forget_all(self) -> None:

@@ -10,7 +10,7 @@ pass before has drawn.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 
@@ -221,12 +221,13 @@ class Runner:
             assert self.aside is not None
             return self.aside.skip(segments, output)
         inputs = draft_input(self.state, self.block_size, step_input, segments, output)
-        if self.backlog is not None and step_input.rests and not self.backlog.full:
-            self.backlog.put_aside(inputs)
+        if self.backlog is not None and step_input.rests and not self.backlog.full(inputs):
+            if self.drafter.bytes_per_token:  # otherwise it keeps nothing of what it reads
+                self.backlog.put_aside(inputs)
             self.state.draft.count.numpy()[step_input.segments[0].numpy()] = 0
             return None
         if self.backlog is not None:
-            inputs = self.backlog.hand_over(inputs)
+            inputs = self.backlog.hand_over(inputs, self.drafter)
         self.drafter.observe(output.outcome)
         draft = self.drafter.propose(inputs)
         if self.drafter.on_host:  # a file or a user's class may name tokens that the target does not have
@@ -245,19 +246,26 @@ class Runner:
         return draft
 
     def admit(self, request: Request) -> None:
-        """A request has taken a slot: the drafter hears of it."""
-        assert self.drafter is not None
-        self.forget(request.slot)  # of one that was preempted
+        """A request has taken a slot."""
         told = request.slot, request.prompt_len, request.computed, request.tenant, str(request.arrival)
-        self.drafter.admit(*told)
+        self.introduce(*told)
         self.state.note("admit", *told)
+
+    def introduce(self, slot: int, prompt_len: int, cached: int, tenant: str, request: str) -> None:
+        """The drafter hears of a request."""
+        self.texts.forget(slot)
+        if self.aside is not None:
+            self.aside.forget(slot)
+        if self.drafter is not None:
+            self.drafter.admit(slot, prompt_len, cached, tenant, request)
+        if self.backlog is not None:
+            self.backlog.admit(slot, prompt_len, tenant, request)
 
     def finish(self, slot: int, length: int) -> None:
         """A request has ended: the drafter forgets it."""
         assert self.drafter is not None
-        leader = self.state.leader
-        with nullcontext() if leader is None else leader.together("leave", slot, length):
-            self.leave(slot, length)
+        self.leave(slot)
+        self.state.note("leave", slot)
         self.texts.leave(slot, length, self.drafter)
         if self.aside is None or not self.aside.leave(slot):
             self.drafter.reset(slot)
@@ -267,21 +275,17 @@ class Runner:
         if self.aside is not None:
             self.aside.settle()
 
+    def leave(self, slot: int) -> None:
+        """What the drafter has not read stays with the blocks: it is read if another request finds them."""
+        if self.backlog is not None:
+            self.backlog.forget(slot)
+
     def let_rest(self) -> None:
         """The drafter may leave its reading for later while no request drafts."""
         self.backlog = Backlog(self.state.padding_slot)
         self.state.note("rest")
 
-    def forget(self, slot: int) -> None:
-        """Another request takes a slot."""
-        self.texts.forget(slot)
+    def copied(self, sources: Sequence[int], targets: Sequence[int]) -> None:
+        """Blocks have been copied to host memory, whose lines have numbers below 0, or back."""
         if self.backlog is not None:
-            self.backlog.forget(slot)
-        if self.aside is not None:
-            self.aside.forget(slot)
-
-    def leave(self, slot: int, length: int) -> None:
-        """A request leaves its slot: the drafter reads what was put aside, because others may share its blocks."""
-        if self.backlog is not None and (inputs := self.backlog.last_of(slot, length, self.state, self.block_size)):
-            assert self.drafter is not None
-            self.drafter.propose(inputs)
+            self.backlog.copy(sources, targets)
