@@ -14,10 +14,11 @@ from eagle_cases import eagle3_module, write_eagle3
 
 from augury.config.per_request import SpecOptions
 from augury.engine import aside
-from augury.engine.aside import Aside
+from augury.engine.aside import Aside, draft_depths
 from augury.engine.cost import DepthCost, RowCost
 from augury.engine.goodput import Costs, GoodputBudget, share_out
-from augury.engine.rows import draft_depths, row_sizes
+from augury.engine.graph_cost import captured_costs
+from augury.engine.rows import row_sizes
 from augury.observe.steps import Step
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -28,13 +29,30 @@ def few_lines(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(aside, "LINES", 4)
 
 
-def runs(model: Path, method: str, directory: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+def spec_of(model: Path, method: str, directory: Path) -> dict[str, Any]:
     if method == "eagle3":
         write_eagle3(directory, eagle3_module(), eagle_aux_hidden_state_layer_ids=[0, 1, 2])
     drafter = directory if method == "eagle3" else model
     spec = {"method": method, "model": str(drafter), "num_speculative_tokens": resting.K, "adaptive": DEVICE == "cuda"}
-    rested, read = (resting.run(str(model), DEVICE, {"speculative_config": spec}, rests) for rests in (True, False))
+    return {"speculative_config": spec}
+
+
+def runs(model: Path, method: str, directory: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    spec = spec_of(model, method, directory)
+    rested, read = (resting.run(str(model), DEVICE, spec, rests) for rests in (True, False))
     return rested, read
+
+
+@pytest.mark.parametrize("method", ["eagle3", "draft_model"])
+def test_every_graph_is_timed(toy_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str) -> None:
+    if DEVICE == "cpu":
+        monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+    runner = resting.engine_of(str(toy_model), DEVICE, spec_of(toy_model, method, tmp_path)).engine.runner
+    costs, waking = captured_costs(runner, 2)
+    assert costs.target.sizes.tolist() == [1, 2, 3, 4, 6]  # of one request and of two, with 0, 1 and 2 drafts each
+    assert costs.target.at(1)[0].tolist() == [1, 2, 3] and costs.target.at(2)[0].tolist() == [2, 4, 6]
+    assert (costs.target.seconds > 0).all() and waking > 0
+    assert costs.drafting(np.array([0.0]), 2) == 0 and (costs.drafting(np.array([1.0, 2.0]), 2) >= 0).all()
 
 
 @pytest.mark.parametrize("method", ["eagle3", "draft_model"])

@@ -58,17 +58,24 @@ def rows(engine: Any, request: Request) -> list[float]:
     return [round(x, 3) for x in keys[line].float().flatten(1).abs().sum(1).tolist()]
 
 
+def engine_of(model: str, device: str, spec: dict[str, Any]) -> LLM:
+    """An engine whose drafter may rest."""
+    llm = LLM(model, device=device, dtype="float32", max_model_len=96, max_num_seqs=2, block_size=4, **spec)
+    runner = llm.engine.runner
+    if device == "cpu":
+        runner.captured = Direct(runner)  # type: ignore[assignment]
+        llm.engine.depth, llm.engine.state.tracks = 1, True
+        runner.by_slot = True
+        may_rest(runner, False)
+    else:
+        llm.engine.depth = 0  # what a captured pass drafts must be read before the next one
+    return llm
+
+
 def run(model: str, device: str, spec: dict[str, Any], rests: bool) -> dict[str, Any]:
     """Two turns of two conversations: the second finds blocks of the first."""
-    llm = LLM(model, device=device, dtype="float32", max_model_len=96, max_num_seqs=2, block_size=4, **spec)
+    llm = engine_of(model, device, spec)
     engine, drafts = llm.engine, dict[str, Any]()
-    if device == "cpu":
-        engine.runner.captured = Direct(engine.runner)  # type: ignore[assignment]
-        engine.depth, engine.state.tracks = 1, True
-        engine.runner.by_slot = True
-        may_rest(engine.runner, False)
-    else:
-        engine.depth = 0  # what a captured pass drafts must be read before the next one
     engine.budget, commit, passes = NowAndThen(K, rests), engine.commit, [0]
 
     def noted(flight: Flight) -> Any:

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from augury.drafters.base import Drafter, DraftInput
 from augury.engine.advance import StepOutput
-from augury.engine.rows import Segments, draft_depths, round_up
+from augury.engine.rows import Segments, round_up
 from augury.engine.scheduled import ScheduledRequest
 from augury.engine.state import SlotState
 from augury.kernels.faces import face
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from augury.engine.runner import Runner
 
 LINES = 64  # tokens of one request put aside
+DEPTHS = (0, 1, 3, 5, 8, 12, 20, 32)  # to which a captured drafter goes, besides as deep as it may
 ROWS = 2048  # read at once: as many as a large chunk of a prompt
 
 
@@ -147,6 +148,11 @@ class Aside:
             features=self._features,
             most_nodes=0,
         )
+
+
+def draft_depths(nodes: int, at_once: bool) -> tuple[int, ...]:
+    """Depths for which there are graphs; `at_once`, one guess takes as long as all."""
+    return tuple(sorted({0, nodes} if at_once else {nodes, *(depth for depth in DEPTHS if depth < nodes)}))
 
 
 def may_rest(runner: Runner, at_once: bool) -> None:

@@ -21,7 +21,6 @@ from augury.verify.sampling import Draws, Masks
 from augury.verify.tree import Draft, shape_of
 
 RESTS = -1  # the `draft_depth` of a pass in which the drafter does not even read
-DEPTHS = (0, 1, 3, 5, 8, 12, 20, 32)  # to which a captured drafter goes, besides as deep as it may
 
 
 class StepShape(NamedTuple):
@@ -220,8 +219,3 @@ def row_sizes(groups: int, nodes: int, depths: tuple[int, ...] = ()) -> list[int
     if depths:
         return sorted({groups, *(round_up(groups * (1 + depth)) for depth in depths), round_up(whole)})
     return sorted({groups, max(groups, round_up(-(-whole // 2))), round_up(whole)})
-
-
-def draft_depths(nodes: int, at_once: bool) -> tuple[int, ...]:
-    """Depths for which there are graphs; `at_once`, one guess takes as long as all."""
-    return tuple(sorted({0, nodes} if at_once else {nodes, *(depth for depth in DEPTHS if depth < nodes)}))
