@@ -78,7 +78,8 @@ def test_who_never_reads_loses_the_place(server: Served) -> None:
             time.sleep(0.05)
         server.until_idle()
         assert server.metrics()["vllm:kv_cache_usage_perc"] == 0
-        assert b"[DONE]" not in drained(raw)
+        got = drained(raw)  # the end is not there, or it is an error, if the socket still had room for that
+        assert b"[DONE]" not in got or b'"code":"overrun"' in got
     assert "Traceback" not in server.log and "ASGI" not in server.log
 
 

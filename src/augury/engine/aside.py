@@ -26,7 +26,8 @@ from augury.verify.tree import Draft
 if TYPE_CHECKING:
     from augury.engine.runner import Runner
 
-LINES = 64  # tokens of one request put aside
+LINES, FEWEST = 64, 8  # tokens of one request put aside: so many where they fit into MOST_BYTES
+MOST_BYTES = 512 << 20
 DEPTHS = (0, 1, 3, 5, 8, 12, 20, 32)  # to which a captured drafter goes, besides as deep as it may
 ROWS = 2048  # read at once: as many as a large chunk of a prompt
 
@@ -38,7 +39,8 @@ class Aside:
         self._state, self._drafter, self._block_size = state, drafter, block_size
         self._reads = drafter.bytes_per_token > 0  # others keep nothing between steps
         self._count = torch.zeros_like(state.length)
-        self._features: tuple[Tensor, ...] = ()  # [slots * LINES, hidden] each, made by the first pass, a blank one
+        self._features: tuple[Tensor, ...] = ()  # [slots * lines, hidden] each, made by the first pass, a blank one
+        self._lines = LINES  # of each slot
         self._most: dict[int, int] = {}  # by slot: tokens put aside, at most: a request may have ended on the device
         self._leaving: list[int] = []
 
@@ -54,28 +56,33 @@ class Aside:
     def _keep(self, segments: Segments, row_begin: Tensor, features: tuple[Tensor, ...]) -> None:
         """Keep the features of the one token that each group has run."""
         if not self._features:
-            lines = len(self._count) * LINES
-            self._features = tuple(stream.new_zeros(lines, stream.shape[1]) for stream in features)
+            self._allocate(features)
         if face(row_begin.device) == "triton":
             from augury.kernels.aside_triton import count_aside, put_aside
 
             for kept, stream in zip(self._features, features, strict=True):
-                put_aside(stream, kept, self._count, segments.table, row_begin, LINES)
+                put_aside(stream, kept, self._count, segments.table, row_begin, self._lines)
             count_aside(self._count, segments.table)
             return
         ran = segments.num_new_tokens.clamp(max=1)
         slots = torch.where(ran > 0, segments.slots, self._state.padding_slot)
-        line = slots * LINES + self._count[slots].clamp(max=LINES - 1)
+        line = slots * self._lines + self._count[slots].clamp(max=self._lines - 1)
         for kept, stream in zip(self._features, features, strict=True):
             kept[line] = stream[row_begin.clamp(max=len(stream) - 1)]
         self._count[slots] += ran
+
+    def _allocate(self, features: tuple[Tensor, ...]) -> None:
+        line = len(self._count) * sum(stream.shape[1] * stream.element_size() for stream in features)
+        self._lines = min(LINES, max(FEWEST, MOST_BYTES // max(line, 1)))
+        lines = len(self._count) * self._lines
+        self._features = tuple(stream.new_zeros(lines, stream.shape[1]) for stream in features)
 
     def before(self, scheduled: list[ScheduledRequest], rests: bool) -> None:
         """Before a pass is launched: count along if the drafter rests in it, else have it read what these miss."""
         if not self._reads:
             return
         slots = [item.request.slot for item in scheduled]
-        if not rests or any(self._most.get(slot, 0) >= LINES for slot in slots):
+        if not rests or any(self._most.get(slot, 0) >= self._lines for slot in slots):
             self._read([slot for slot in slots if self._most.get(slot)])
         if rests:
             for slot in slots:
@@ -140,7 +147,7 @@ class Aside:
             most_rows=round_up(most + 2 * len(groups)),  # a draft model reads the newest token, too
             span=state.block_tables.shape[1] * self._block_size,
             chunked=True,
-            row_begin=groups * LINES,
+            row_begin=groups * self._lines,
             start=(lengths - 1 - count).clamp(min=0),
             num_new_tokens=count,
             nodes=none,
