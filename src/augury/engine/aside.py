@@ -168,7 +168,7 @@ def may_rest(runner: Runner, at_once: bool) -> None:
     Other ranks would have to read what was put aside with the first, so there it never stops reading.
     """
     drafter = runner.drafter
-    if drafter is None or drafter.on_host or runner.captured is None:
+    if drafter is None or drafter.on_host or drafter.saver is not None or runner.captured is None:
         return
     runner.depths = draft_depths(runner.nodes, at_once or drafter.branching)
     if runner.target.split is None:
