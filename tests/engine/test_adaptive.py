@@ -11,7 +11,7 @@ from generating import PROMPTS, held_to_plain
 from random_drafters import KINDS, drafter
 
 from augury import LLM, SamplingParams
-from augury.engine.backlog import MOST, Backlog
+from augury.engine.backlog import Backlog
 from augury.engine.budget import FixedBudget
 from augury.engine.cost import DraftCost, RowCost
 from augury.engine.goodput import Costs, GoodputBudget
@@ -93,7 +93,8 @@ def test_a_drafter_that_rested_drafts_as_one_that_read_on(kind: str, toy_model: 
     assert seldom < often
 
 
-def test_what_is_put_aside_is_bounded(toy_model: Path, tmp_path: Path) -> None:
+def test_what_is_put_aside_is_bounded(toy_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("augury.engine.backlog.MOST", 64)
     llm = engine(toy_model, "eagle3", drafter(toy_model, "eagle3", 1, tmp_path))
     reading, text, _ = drafted(llm, resting=1000)
     backlog = llm.engine.runner.backlog = Backlog(llm.engine.state.padding_slot)
@@ -106,7 +107,7 @@ def test_what_is_put_aside_is_bounded(toy_model: Path, tmp_path: Path) -> None:
 
     backlog.put_aside = watched  # type: ignore[method-assign]
     assert drafted(llm, resting=1000)[:2] == (reading, text)
-    assert largest == MOST
+    assert largest == 64
 
 
 @pytest.mark.parametrize("kind", ["eagle3", "draft_model"])

@@ -23,7 +23,7 @@ def tokens(model: Path, **how: Any) -> list[list[int]]:
 
 
 def test_drafts_change_nothing_with_eight_bits(toy_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("AUGURY_KERNELS", "torch")
+    monkeypatch.setattr("augury.kernels.faces.asked", lambda: "torch")
     eight = {"quantization": "fp8", "kv_cache_dtype": "fp8"}
     spec = {"method": "ngram", "num_speculative_tokens": 3, "prompt_lookup_max": 2, "prompt_lookup_min": 1}
     assert tokens(toy_model, **eight) == tokens(toy_model, **eight, speculative_config=spec)

@@ -139,7 +139,7 @@ def test_drafts_must_repay_an_awakening() -> None:
         requests = [SimpleNamespace(slot=slot, spec_options=SpecOptions()) for slot in range(8)]
         awake, found = budget.allow(requests, 8), list[list[int]]()  # type: ignore[arg-type]
         for asleep in (True, False):
-            budget._asleep = asleep
+            budget._asleep, budget._news = asleep, True
             found.append(budget.allow(requests, 8))  # type: ignore[arg-type]
         return [awake, *found]
 

@@ -24,7 +24,6 @@ from augury.engine.flight import Flight
 from augury.engine.request import Request
 
 K = 2
-aside.LINES = 4  # so that short texts fill them
 
 
 class Direct:
@@ -100,6 +99,7 @@ def run(model: str, device: str, spec: dict[str, Any], rests: bool) -> dict[str,
 
 
 if __name__ == "__main__":
+    aside.LINES = 4  # so that short texts fill them
     if os.environ.get("TRITON_INTERPRET") == "1":
         import interpreter  # noqa: F401
     model, device, method, drafter = sys.argv[1:]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from typing import Any, NamedTuple
 from unittest.mock import patch
@@ -41,7 +40,7 @@ def quick(examples: int) -> settings:
 
 def with_face(face: str, call: Callable[..., Any], *args: Any, **named: Any) -> Any:
     """Call with the kernels of one face."""
-    with patch.dict(os.environ, AUGURY_KERNELS=face):
+    with patch("augury.kernels.faces.asked", return_value=face):
         return call(*args, **named)
 
 

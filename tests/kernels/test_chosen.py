@@ -46,7 +46,7 @@ def test_threads_and_code_are_those_in_use(tmp_path: Path, monkeypatch: pytest.M
     assert Path(numba_keeps).is_relative_to(told["compiled_code"])
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
     assert choices_in_words()["compiled_code"] == str(tmp_path)
-    monkeypatch.setenv("AUGURY_KERNELS", "torch")
+    monkeypatch.setattr("augury.kernels.faces.asked", lambda: "torch")
     assert choices_in_words()["kernels"] == "torch, by AUGURY_KERNELS" and "packed_exact" not in choices_in_words()
 
 

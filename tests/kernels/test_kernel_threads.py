@@ -13,7 +13,7 @@ import pytest
 import torch
 from rows import Segment, make_rows
 
-from augury.kernels import choose, numba_ops
+from augury.kernels import choose, faces, numba_ops
 from augury.kernels.faces import face
 from augury.kernels.threads import forget_old_code, in_shares
 
@@ -29,6 +29,7 @@ def many_threads(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_an_unknown_face_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AUGURY_KERNELS", "Torch")
+    monkeypatch.setattr(faces, "asked", faces.asked.__wrapped__)
     with pytest.raises(ValueError, match="AUGURY_KERNELS='Torch': write torch or triton"):
         face(torch.device("cpu"))
 

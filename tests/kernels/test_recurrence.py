@@ -158,5 +158,5 @@ def test_the_reference_convolves_alike(monkeypatch: pytest.MonkeyPatch) -> None:
     x, weight, bias = torch.randn(9, 10), torch.randn(3, 10), torch.randn(10)
     taps = torch.randint(9, (3, 7))
     want = recurrence.convolve(x, taps, weight, bias, True)
-    monkeypatch.setenv("AUGURY_KERNELS", "torch")
+    monkeypatch.setattr("augury.kernels.faces.asked", lambda: "torch")
     torch.testing.assert_close(recurrence.convolve(x, taps, weight, bias, True), want)

@@ -44,7 +44,7 @@ def test_a_quantised_checkpoint_is_its_dequantised_twin(
     directory = write_quantised(plain, tmp_path / "quantised", name, keep=("layers.1.mlp",))
     on_numba = logits(directory), logits(directory / "means")
     assert torch.equal(*on_numba)  # unpacked when loaded: the very same numbers
-    monkeypatch.setenv("AUGURY_KERNELS", "torch")
+    monkeypatch.setattr("augury.kernels.faces.asked", lambda: "torch")
     torch.testing.assert_close(logits(directory), on_numba[1], atol=1e-4, rtol=1e-4)
     target: Any = load_target(directory, "float32")
     kinds = [isinstance(layer.mlp.down, PackedLinear) for layer in target.layers]
@@ -55,7 +55,7 @@ def test_a_quantised_checkpoint_is_its_dequantised_twin(
 def test_fp8_at_load_rounds_the_layers_alone(plain: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     twin = logits(write_quantised(plain, tmp_path, "at load") / "means")
     assert torch.equal(logits(plain, quantization="fp8"), twin)
-    monkeypatch.setenv("AUGURY_KERNELS", "torch")
+    monkeypatch.setattr("augury.kernels.faces.asked", lambda: "torch")
     torch.testing.assert_close(logits(plain, quantization="fp8"), twin, atol=1e-4, rtol=1e-4)
     target: Any = load_target(plain, "float32", quantization="fp8")
     assert isinstance(target.layers[0].mlp.down.weight, Quantized)

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from augury.drafters.base import Drafter, DraftInput
 
-MOST = 64  # tokens of one request put aside
+MOST = 256  # tokens of one request put aside
 MOST_BYTES = 256 << 20  # features put aside in all
 Rows = tuple[Tensor, ...]  # the same tokens' rows of every stream
 

@@ -27,6 +27,7 @@ GAIN = 1.01  # a draft must promise this much over none: less is within what is 
 REPAID = 32  # steps within which drafts must also repay the awakening of a captured drafter
 SOON, LATE = 8, 32  # steps a request is left without drafts before it is asked again, at first and at most
 PROBE = 2  # tokens it is asked for then
+LOOKS = 4  # passes from one look at whether drafts pay to the next, while none do and nobody has come
 PROBES_MAY_COST = 0.005  # of the time: one request at a time is asked, and less often where rows are dear
 WAKES = 4  # awakenings of a drafter over which their price is averaged
 PAUSE = 1024  # steps without drafts at a load where they were measured to lose
@@ -86,12 +87,15 @@ class GoodputBudget:
         self._rested = False  # whether the drafter read nothing in the pass before
         self._awakening = waking  # of a captured one: known, and not part of what its calls take
         self._asleep = True  # whether nobody was to draft in the last pass
+        self._passed, self._news = 0, True  # passes since the last look; whether something has happened since
+        self._load = 0, 0  # requests and rows of the last pass
         self._woken, self._waking = 0, waking  # how often, and seconds beyond those of drafting for what it reads first
         self._seen: list[tuple[int, int, int, int]] = []  # slot, nodes, accepted; and what counts as tried
 
     def seat(self, request: Request) -> None:
         """A request takes a slot."""
         self.odds.seat(request.slot, request.tenant)
+        self._news = True
         self._quiet[request.slot], self._patience[request.slot] = 0, SOON
 
     def allow(self, requests: list[Request], rows: int) -> list[int]:
@@ -102,14 +106,25 @@ class GoodputBudget:
         self._sliced = bool(self._slice_every) and self._steps % self._slice_every == 0
         if self._sliced:
             return [0] * len(requests)
-        slots = np.array([request.slot for request in requests])
         if self._paused.get(len(requests), 0) > self._steps:
             self._asleep = True
             return [0] * len(requests)
+        if self._sleeps_on((len(requests), rows)):
+            return [0] * len(requests)
+        slots = np.array([request.slot for request in requests])
         most = np.array([request.spec_options.at_most(self.nodes) for request in requests])
         given = np.minimum(self._share_out(self.odds.reach(slots), rows, most), most)
         self._asleep = not given.any()
-        return self._with_probe(given, slots, rows, most).tolist()  # type: ignore[no-any-return]
+        given = self._with_probe(given, slots, rows, most)
+        self._passed, self._news = 0, False
+        return given.tolist()  # type: ignore[no-any-return]
+
+    def _sleeps_on(self, load: tuple[int, int]) -> bool:
+        """Whether no draft paid a moment ago and nothing has happened since: a look costs 1 % of a small pass."""
+        self._passed += 1
+        self._news |= load != self._load
+        self._load = load
+        return self._asleep and not self._news and self._passed < LOOKS
 
     def see(self, request: Request, depth: int, accepted: int) -> None:
         """Hear how a request's draft fared; it is entered with its pass."""
@@ -125,6 +140,7 @@ class GoodputBudget:
             self.odds.see(slots, tried, accepted)
             self._quiet[slots] = 0
             self._seen.clear()
+            self._news = True
             if self.confidence is not None:
                 self.confidence.see(slots, depth, accepted)
         spent = self.costs.of_drafter(step)
@@ -187,8 +203,8 @@ class GoodputBudget:
 
     def _with_probe(self, given: np.ndarray, slots: np.ndarray, rows: int, most: np.ndarray) -> np.ndarray:
         """Probe the request that has gone longest without drafts, if that is long enough and can be afforded."""
-        self._credit = min(self._credit + PROBES_MAY_COST, max(self._saved_for, 1.0))
-        who = longest_without(given, most, slots, self._quiet, self._patience, SOON)
+        self._credit = min(self._credit + PROBES_MAY_COST * self._passed, max(self._saved_for, 1.0))
+        who = longest_without(given, most, slots, self._quiet, self._patience, SOON, self._passed)
         if who < 0:
             return given
         whole = self._branching or self.confidence is not None

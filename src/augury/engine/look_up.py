@@ -43,21 +43,29 @@ class LookUps:
 
     def after(self, flight: Flight, report: list[GroupReport], drafter: Drafter, vocab: int) -> Draft | None:
         """The next drafts after a pass that has landed, in the order of its requests; they are left in the slots."""
-        begun, groups = time.perf_counter(), self._groups(flight, report, drafter.branching)
-        slots, lengths, budget = torch.tensor(groups, dtype=torch.int64).unbind()
-        draft = None
+        begun, draft = time.perf_counter(), None
+        if not self._on_host:
+            self._copy_texts(flight, report)
         if flight.step.budget:
+            groups = self._groups(flight, report, drafter.branching)
+            slots, lengths, budget = torch.tensor(groups, dtype=torch.int64).unbind()
             draft = self._ask(drafter, slots, lengths, budget)
             draft.count = self._leave_in_slots(slots, draft, vocab)
             self._unread.difference_update(groups[0])
         else:
-            self._unread.update(groups[0])
-            if any(item.nodes for item in flight.scheduled):
-                self._state.draft.count[self._there(slots)] = 0
-                self._state.note("drafts", groups[0], [], [], [0] * len(slots))
+            self._leave_unread(flight, report)
         if self._on_host:  # on a GPU all that the device waits for counts, not the look-up alone: see Engine.launch
             flight.step.drafter_seconds, flight.step.drafter_depth = time.perf_counter() - begun, flight.step.budget
         return draft
+
+    def _leave_unread(self, flight: Flight, report: list[GroupReport]) -> None:
+        """Nothing may be drafted: the drafter reads these tokens later, and drafts that were judged are gone."""
+        here = [item for item in flight.scheduled if item.epoch == item.request.epoch]
+        slots = [item.request.slot for item in here]
+        self._unread.update(slots)
+        if any(item.nodes for item in here):
+            self._state.draft.count[self._there(torch.tensor(slots))] = 0
+            self._state.note("drafts", slots, [], [], [0] * len(slots))
 
     def forget(self, slot: int) -> None:
         """Another request takes a slot."""
@@ -69,6 +77,14 @@ class LookUps:
             self._unread.discard(slot)
             self._ask(drafter, torch.tensor([slot]), torch.tensor([length]), torch.tensor([0]))
 
+    def _copy_texts(self, flight: Flight, report: list[GroupReport]) -> None:
+        """Add what a pass has emitted to the host's own texts."""
+        for item, told in zip(flight.scheduled, report, strict=False):
+            request, emitted = item.request, told.emitted
+            if emitted and item.epoch == request.epoch:
+                end = request.length + len(emitted)
+                self._table()[request.slot, request.length : end] = torch.tensor(emitted)
+
     def _groups(self, flight: Flight, report: list[GroupReport], branching: bool) -> tuple[list[int], ...]:
         """Slot, length of the text and nodes that may be drafted, of every request; padding where one has left."""
         slots, lengths, budget = [], [], []
@@ -76,8 +92,6 @@ class LookUps:
             request, emitted = item.request, len(told.emitted)
             here = item.epoch == request.epoch
             length = request.length + emitted if emitted else item.start + item.num_new_tokens
-            if here and emitted and not self._on_host:
-                self._table()[request.slot, request.length : length] = torch.tensor(told.emitted)
             left = request.max_len - length
             most = request.allowed if branching else min(left - 1, request.allowed)
             slots.append(request.slot if here else self._state.padding_slot)

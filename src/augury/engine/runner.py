@@ -130,14 +130,14 @@ class Runner:
     def prepare(self, scheduled: list[ScheduledRequest]) -> StepInput:
         """Write new blocks to their tables; size the pass and say what each request runs in it."""
         self.state.give_blocks([item.request for item in scheduled])
-        groups, size, columns = round_up(len(scheduled)), self.block_size, []
-        table = self.state.staging.reserve(8 * groups).view(8, groups).zero_()
-        table[0] = self.state.padding_slot
+        groups, size, columns = round_up(len(scheduled)), self.block_size, list[tuple[int, ...]]()
         for s, r in ((item, item.request) for item in scheduled):
             columns.append(
                 (r.slot, s.start, s.num_new_tokens, s.nodes, s.scored, s.active, len(r.blocks) * size, r.allowed)
             )
-        table[:, : len(scheduled)] = torch.from_numpy(np.array(columns).T)
+        columns += [(self.state.padding_slot, *[0] * 7)] * (groups - len(scheduled))
+        table = self.state.staging.reserve(8 * groups).view(8, groups)
+        table.numpy()[:] = np.array(columns).T
         logits_rows = sum(s.scored + s.nodes for s in scheduled)
         shape = step_shape(self, scheduled, logits_rows)
         masks = None

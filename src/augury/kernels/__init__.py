@@ -54,6 +54,10 @@ class Ops(Protocol):
         """The rows in the form in which this face reads them; made once per pass, good for every layer."""
         ...
 
+    def pick(self, x: Tensor, rows: Tensor) -> Tensor:
+        """Some rows of x [R, in], [len(rows), in]."""
+        ...
+
     def linear(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
         """x [R, in] times weight [out, in], plus bias."""
         ...

@@ -86,12 +86,12 @@ def share_rows(reach, rows, sizes, seconds, drafting, gain):
 
 
 @njit(**OPTIONS)
-def longest_without(given, most, slots, quiet, patience, soon):
-    """Count a pass, and say who has been without drafts for longest beyond its patience; -1: none."""
+def longest_without(given, most, slots, quiet, patience, soon, passed):
+    """Count so many passes, and say who has been without drafts for longest beyond its patience; -1: none."""
     who, longest = -1, -1
     for i in range(len(slots)):
         slot = slots[i]
-        quiet[slot] += 1
+        quiet[slot] += passed
         if given[i] > 0:
             patience[slot] = soon
         elif most[i] > 0 and quiet[slot] - patience[slot] > longest:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 from numba import njit
 from torch import Tensor
 
-from augury.kernels.arrays import Array, array_of, lasting
+from augury.kernels.arrays import Array, array_of, lasting, with_array
 from augury.kernels.layout_numba import ROW_FIELDS, physical, put_row
 
 
@@ -24,7 +25,7 @@ def fresh_rows(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Rows int64 [7, R], their places [3, R], the wanted ones [G * (1 + masks)]; as draft_rows_triton.fresh_rows."""
     sizes = ((ROW_FIELDS, size), (3, size), (len(slots) * (1 + masks),))
-    rows, places, wanted = (torch.empty(shape, dtype=torch.int64) for shape in sizes)
+    rows, places, wanted = (np.empty(shape, np.int64) for shape in sizes)
     lay_fresh(
         array_of(slots),
         array_of(begin),
@@ -35,11 +36,11 @@ def fresh_rows(
         shift,
         masks,
         mask,
-        rows.numpy(),
-        places.numpy(),
-        wanted.numpy(),
+        rows,
+        places,
+        wanted,
     )
-    return rows, places, wanted
+    return torch.from_numpy(rows), with_array(places), torch.from_numpy(wanted)
 
 
 @njit(cache=True, nogil=True)
@@ -90,7 +91,7 @@ def level_rows(
 ) -> Tensor:
     """Drafted tokens [G, W] as rows, int64 [7, G * W]; see draft_rows_triton.level_rows."""
     groups, width = tokens.shape
-    rows = torch.empty((ROW_FIELDS, groups * width), dtype=torch.int64)
+    rows = np.empty((ROW_FIELDS, groups * width), np.int64)
     lay_level(
         array_of(slots),
         array_of(lengths),
@@ -104,9 +105,9 @@ def level_rows(
         least,
         shift,
         bits is not None,
-        rows.numpy(),
+        rows,
     )
-    return rows
+    return torch.from_numpy(rows)
 
 
 @njit(cache=True, nogil=True)

@@ -19,12 +19,21 @@ Face = Literal["torch", "numba", "triton"]
 
 def face(device: torch.device) -> Face:
     """The face for a device."""
-    asked = os.environ.get("AUGURY_KERNELS", "")
-    if asked in ("torch", "triton"):
-        return "torch" if asked == "torch" else "triton"
-    if asked not in ("", "numba"):
-        raise ValueError(f"AUGURY_KERNELS={asked!r}: write torch or triton, or leave it out.")
+    if (chosen := asked()) is not None:
+        return chosen
     return "numba" if device.type == "cpu" else "triton" if device.type == "cuda" and _has_triton() else "torch"
+
+
+@cache
+def asked() -> Face | None:
+    """What AUGURY_KERNELS names, read once: a pass asks thirty times."""
+    match os.environ.get("AUGURY_KERNELS", ""):
+        case "torch" | "triton" as name:
+            return name
+        case "" | "numba":
+            return None
+        case other:
+            raise ValueError(f"AUGURY_KERNELS={other!r}: write torch or triton, or leave it out.")
 
 
 @cache

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from time import perf_counter
 from typing import TYPE_CHECKING, NamedTuple
+from weakref import ref
 
 import numpy as np
 
@@ -102,6 +103,8 @@ class FusedLayers:
         self.threads = threads
         self.layers = [FusedLayer.of(layer) or layer for layer in layers]
         self._table = np.zeros((len(layers), COLUMNS), np.int64)
+        self._marks: list[ref[Tensor]] = []  # whose places the table has; it must not keep a cache alive
+        self._kept: Sequence[int] | None = None
         self._end = list(range(1, len(layers) + 1))  # where those that are like a layer end
         for n in reversed(range(len(layers))):
             layer = self.layers[n]
@@ -139,7 +142,11 @@ class FusedLayers:
     def _note_places(
         self, keys: Sequence[Tensor], values: Sequence[Tensor], norms: Sequence[Tensor], kept: Sequence[int]
     ) -> None:
-        """What of the table comes with a pass."""
+        """What of the table comes with a pass: mostly what came with the one before it."""
+        marks = (*keys[:1], *values[:1], *norms[:1], *norms[-1:])
+        if self._kept == kept and all(known() is mark for known, mark in zip(self._marks, marks, strict=True)):
+            return
+        self._marks, self._kept = [ref(mark) for mark in marks], kept
         self._table[:, NORMS + 1] = [norm.data_ptr() for norm in norms]
         self._table[:, CACHE] = [store.data_ptr() for store in keys]
         self._table[:, CACHE + 1] = [store.data_ptr() for store in values]

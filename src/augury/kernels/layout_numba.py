@@ -5,6 +5,7 @@ That code takes some sixty small tensor operations, several microseconds each: a
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 from numba import njit
 from torch import Tensor
@@ -28,7 +29,7 @@ def lay_out(
     """Rows int64 [7, R], lines [5, L], groups [4, G], and the drafts' tokens and parents [G, N]."""
     groups, nodes = segments.shape[1], draft_tokens.shape[1]
     sizes = ((ROW_FIELDS, rows), (LINE_FIELDS, lines), (GROUP_FIELDS, groups), (groups, nodes), (groups, nodes))
-    out = tuple(torch.empty(size, dtype=torch.int64) for size in sizes)
+    out = [np.empty(size, np.int64) for size in sizes]
     lay_groups(
         array_of(segments),
         lasting(history),
@@ -36,9 +37,9 @@ def lay_out(
         array_of(draft_tokens),
         array_of(draft_parents),
         block_size,
-        *(made.numpy() for made in out),
+        *out,
     )
-    return out  # type: ignore[return-value]
+    return tuple(map(torch.from_numpy, out))  # type: ignore[return-value]
 
 
 @njit(cache=True, nogil=True)

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-import torch
 from numba import njit
 from torch import Tensor
 
-from augury.kernels.arrays import Array, array_of, lasting
+from augury.kernels.arrays import Array, array_of, fresh, lasting
 from augury.kernels.layout_numba import physical
 from augury.kernels.room_numba import put
 
@@ -30,34 +29,29 @@ def gather_streams(
     mask_hidden: Tensor | None,
 ) -> Tensor:
     """Streams side by side, float32 [R, streams * hidden], for rows with `places` int64 [3, R]."""
-    hidden = features[0].shape[1]
-    out = torch.empty(places.shape[1], len(features) * hidden, dtype=torch.float32)
-    mask = NO_MASK if mask_hidden is None else lasting(mask_hidden).reshape(-1)
-    for i, stream in enumerate(features):
-        gather(
-            array_of(stream),
-            i * hidden,
-            array_of(places),
-            array_of(row_begin),
-            array_of(start),
-            array_of(known),
-            array_of(path),
-            array_of(count),
-            array_of(carried),
-            array_of(slots),
-            lasting(block_tables),
-            block_size,
-            lasting(block_ends),
-            mask,
-            out.numpy(),
-        )
+    out, array = fresh(places.shape[1], len(features) * features[0].shape[1])
+    gather(
+        tuple(map(array_of, features)),
+        array_of(places),
+        array_of(row_begin),
+        array_of(start),
+        array_of(known),
+        array_of(path),
+        array_of(count),
+        array_of(carried),
+        array_of(slots),
+        lasting(block_tables),
+        block_size,
+        lasting(block_ends),
+        NO_MASK if mask_hidden is None else lasting(mask_hidden).reshape(-1),
+        array,
+    )
     return out
 
 
 @njit(cache=True, nogil=True)
 def gather(
-    stream: Array,
-    offset: int,
+    streams: tuple[Array, ...],
     places: Array,
     row_begin: Array,
     start: Array,
@@ -72,20 +66,22 @@ def gather(
     mask: Array,
     out: Array,
 ) -> None:
-    """One stream of every row, at columns `offset` and on."""
-    hidden = stream.shape[1]
+    """One row after another."""
+    hidden = streams[0].shape[1]
     for r in range(out.shape[0]):
         g, number, live = places[0, r], places[1, r], places[2, r] != 0
         place = number - carried[g]  # on the track; -1 is the token before this pass
         position, real = start[g] + place, live and number < count[g]
         block = physical(block_tables, slots[g], max(0, position), block_size) // block_size
-        line, kept = out[r, offset : offset + hidden], block_ends[block, offset : offset + hidden]
+        line, kept = out[r], block_ends[block]
         if real and place < 0:
             put(line, kept)
         elif len(mask) and live and not real:
-            put(line, mask[offset:])
+            put(line, mask)
         else:
-            put(line, stream[track_row(place, row_begin[g], known[g], path[g])])
+            row = track_row(place, row_begin[g], known[g], path[g])
+            for i in range(len(streams)):
+                put(line[i * hidden : (i + 1) * hidden], streams[i][row])
             if real and (position + 1) % block_size == 0:
                 put(kept, line)
 

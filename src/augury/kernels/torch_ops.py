@@ -33,6 +33,10 @@ class TorchOps:
     run_experts = staticmethod(experts.run_experts)
     attend = staticmethod(attention.attend)
 
+    def pick(self, x: Tensor, rows: Tensor) -> Tensor:
+        """By index."""
+        return x[rows]
+
     def fused(self, layers: Sequence[Layer]) -> StepByStep:
         """Nothing is fused here."""
         return StepByStep(layers)

@@ -53,6 +53,10 @@ class TritonOps:
     route = staticmethod(route_triton.route)
     run_experts = staticmethod(experts_triton.run_experts)
 
+    def pick(self, x: Tensor, rows: Tensor) -> Tensor:
+        """By index."""
+        return x[rows]
+
     def fused(self, layers: Sequence[Layer]) -> StepByStep:
         """No layers are fused here; a pass of few rows is replayed as one graph."""
         return StepByStep(layers)

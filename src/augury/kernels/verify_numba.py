@@ -14,6 +14,7 @@ import torch
 from numba import njit
 from torch import Tensor
 
+from augury.kernels import arrays
 from augury.kernels.threads import in_shares
 from augury.kernels.verify_numba_edits import Bars, Bias, Lines, Penalties, edited, first_unbarred
 from augury.kernels.verify_numba_filters import lowest_allowed
@@ -104,7 +105,7 @@ def edited_lines(
 
 def array_of(tensor: Tensor | None, dtype: torch.dtype = torch.float32) -> np.ndarray:
     """The tensor's memory, or an empty table."""
-    return torch.empty(0, 0, dtype=dtype).numpy() if tensor is None else tensor.contiguous().numpy()
+    return torch.empty(0, 0, dtype=dtype).numpy() if tensor is None else arrays.array_of(tensor)
 
 
 def lines_of(draws: Draws) -> Lines:
@@ -136,19 +137,19 @@ def edits_of(s: SlotSampling) -> tuple[Bias, Penalties, Bars]:
 def draw(logits: Tensor, draws: Draws, sampling: SlotSampling) -> Tensor:
     """The target's token for every line, int64 [L]; see kernels.verify.draw. Padding lines draw 0."""
     rows = array_of(logits)
-    chosen = torch.zeros(len(rows), dtype=torch.int64)
+    chosen = np.zeros(len(rows), np.int64)
     quick = draws.greedy and draws.plain
     work = draws.count * rows.shape[1] // (GREEDY_DISCOUNT if quick else 1)
     if quick:
-        in_shares(draws.count, work >= PARALLEL_FROM, greedy_lines, rows, chosen.numpy())
-        return chosen
+        in_shares(draws.count, work >= PARALLEL_FROM, greedy_lines, rows, chosen)
+        return arrays.with_array(chosen)
     lines, filters = lines_of(draws), filters_of(sampling)
     if draws.plain:
-        in_shares(draws.count, work >= PARALLEL_FROM, plain_lines, rows, lines, filters, chosen.numpy())
+        in_shares(draws.count, work >= PARALLEL_FROM, plain_lines, rows, lines, filters, chosen)
     else:
         edits = edits_of(sampling)
-        in_shares(draws.count, work >= PARALLEL_FROM, edited_lines, rows, lines, filters, *edits, chosen.numpy())
-    return chosen
+        in_shares(draws.count, work >= PARALLEL_FROM, edited_lines, rows, lines, filters, *edits, chosen)
+    return arrays.with_array(chosen)
 
 
 @njit(cache=True, nogil=True)

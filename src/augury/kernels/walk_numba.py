@@ -10,7 +10,7 @@ import torch
 from numba import njit
 from torch import Tensor
 
-from augury.kernels.arrays import Array, array_of, lasting
+from augury.kernels.arrays import Array, array_of, lasting, with_array
 from augury.kernels.room_numba import put
 from augury.kernels.slot_tables import SlotTables, Walked
 from augury.verify.tree import Draft
@@ -24,7 +24,7 @@ def walk(
     """Follow the drawn tokens; `segments`, `lookahead` and `branching` are those of walk_triton.walk."""
     groups, nodes = draft.tokens.shape
     sizes = ((groups, nodes + 3), (groups, nodes), (groups,), (groups,))
-    out = Walked(*(torch.empty(size, dtype=torch.int64) for size in sizes))
+    summary, path, lengths, budget = (np.empty(size, np.int64) for size in sizes)
     walk_groups(
         array_of(drawn),
         array_of(first),
@@ -39,12 +39,12 @@ def walk(
         NO_COUNTS if slots.counts is None else lasting(slots.counts),
         lookahead,
         branching,
-        out.summary.numpy(),
-        out.path.numpy(),
-        out.lengths.numpy(),
-        out.budget.numpy(),
+        summary,
+        path,
+        lengths,
+        budget,
     )
-    return out
+    return Walked(*map(with_array, (summary, path, lengths, budget)))
 
 
 @njit(cache=True, nogil=True)

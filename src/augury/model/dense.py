@@ -81,7 +81,6 @@ class Dense:
         """The face that runs its weights."""
         return self._ops
 
-    @torch.no_grad()
     def forward(self, rows: Rows, features: tuple[int, ...] = ()) -> TargetOutput:
         """See Target.forward."""
         ops = self._ops
@@ -94,7 +93,7 @@ class Dense:
         stores = self.cache.keys, self.cache.values
         x, _, found = self.run_layers(x, residual, view, stores, self._norms, kept)
         streams = {0: embedded, **dict(zip(kept, found, strict=True)), NORMED: x}
-        wanted = x[rows.wanted]
+        wanted = ops.pick(x, rows.wanted)
         own = rows.own_words and isinstance(self._head, SplitWords)
         logits = self._head.own(wanted) if own else self.project(wanted)  # type: ignore[union-attr]
         return TargetOutput(logits, tuple(streams[i] for i in features))
@@ -109,7 +108,7 @@ class Dense:
 
     def project(self, hidden: Tensor) -> Tensor:
         """See Target.project."""
-        if not len(hidden):  # of a pass that only reads
+        if not hidden.shape[0]:  # of a pass that only reads
             return hidden.new_empty(0, self.vocab_size)
         return self._head.whole(hidden) if isinstance(self._head, SplitWords) else self._head(hidden)
 

@@ -39,7 +39,7 @@ class Draft:
 
 def chain_parents(groups: int, nodes: int, device: torch.device | str = "cpu") -> Tensor:
     """Parents of a chain: -1, 0, 1, ..."""
-    return (torch.arange(nodes, device=device) - 1).expand(groups, nodes).clone()
+    return torch.arange(-1, nodes - 1, device=device).repeat(groups, 1)
 
 
 def shape_of(parents: Tensor) -> tuple[Tensor, Tensor]:

@@ -29,11 +29,10 @@ class EagleHead(BlockHead):
         self.fc, self.embedding = fc, embedding
         self._any_norm = torch.ones(target.hidden_size, dtype=target.cache_dtype, device=target.device)
 
-    @torch.no_grad()
     def forward(self, rows: Rows, hidden: Tensor, step: int) -> tuple[Tensor, Tensor]:
         """See RecurrentHead.forward; what it hands on is what the target's head reads."""
         x = self.fc(torch.cat([embed(self.target, self.embedding, rows.tokens), hidden], dim=1))
-        out = self.blocks.run(rows, x, x, self._any_norm)[1][rows.wanted]
+        out = self.blocks.ops.pick(self.blocks.run(rows, x, x, self._any_norm)[1], rows.wanted)
         return self.target.project(out), out
 
     @classmethod

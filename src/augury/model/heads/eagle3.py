@@ -56,7 +56,6 @@ class Eagle3Head(BlockHead):
         self.targets = parts.targets
         self.mask_token: int | None = None
 
-    @torch.no_grad()
     def combine(self, streams: Tensor) -> Tensor:
         """fc over the streams, normed first where the release does so."""
         parts, ops, eps = self.parts, self.blocks.ops, self.blocks.eps
@@ -68,7 +67,6 @@ class Eagle3Head(BlockHead):
             streams = torch.cat(normed, dim=1)
         return parts.fc(streams)
 
-    @torch.no_grad()
     def forward(self, rows: Rows, hidden: Tensor, step: int) -> tuple[Tensor, Tensor]:
         """See RecurrentHead.forward."""
         parts, ops, eps = self.parts, self.blocks.ops, self.blocks.eps
@@ -76,8 +74,8 @@ class Eagle3Head(BlockHead):
         normed = ops.rms_norm(hidden, parts.hidden_norm, eps)
         residual = normed if self.flags.norm_before_residual else hidden
         final, out = self.blocks.run(rows, torch.cat([token, normed], dim=1), residual, parts.final_norm)
-        final, out = final[rows.wanted], out[rows.wanted]
-        reads = parts.head is None or not len(final)
+        final, out = ops.pick(final, rows.wanted), ops.pick(out, rows.wanted)
+        reads = parts.head is None or not final.shape[0]
         logits = self.target.project(final) if reads else parts.head(final)  # type: ignore[misc]
         return logits, final if self.flags.norm_output else out
 
