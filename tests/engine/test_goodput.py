@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 from augury.config.per_request import SpecOptions
 from augury.engine.cost import DraftCost, RowCost, every_size, measure_rows, sizes_of
-from augury.engine.goodput import GAIN, Costs, GoodputBudget, share_out
+from augury.engine.goodput import GAIN, JUDGED, Costs, GoodputBudget, share_out
 from augury.engine.odds import IN_RUNS, STEADY, Odds, Trust
-from augury.engine.paired import LEAST, Paired
+from augury.engine.paired import Paired
 from augury.engine.rows import round_up
 from augury.observe.steps import Step
 
@@ -278,9 +278,28 @@ def test_it_pauses_where_it_was_measured_to_lose(caplog: pytest.LogCaptureFixtur
     run.budget._share_out = lambda reach, rows, most: most  # type: ignore[method-assign]  # a controller gone wrong
     run.row, run.chances[0] = 0.5, [0.1] * 4
     with caplog.at_level(logging.WARNING, "augury"):
-        run.rate(64 * (LEAST + 2))
+        run.rate(64 * (JUDGED + 2))
     assert "speculation pauses at 1 running requests" in caplog.text
     assert sum(run.drafted[-20:]) == 0
+
+
+def test_passes_that_take_many_times_as_long_do_not_bias_the_ratio() -> None:
+    """On a machine that others use; the mean of single ratios says 0.9 here, and speculation would pause."""
+    estimates = []
+    for seed in range(40):
+        random, paired = np.random.default_rng(seed), Paired()
+
+        def run(tokens: int, sample: bool, random: Any = random, paired: Paired = paired) -> None:
+            seconds = 0.01 * tokens * random.choice([1.0, 4.0], p=[0.9, 0.1])
+            paired.enter(Step(1, 1, 0, 0, 0.0, seconds, 0.0, tokens, sample=sample))
+
+        for number in range(64 * 64):
+            run(1 if number % 64 == 63 else 1 + number % 2, number % 64 == 63)
+        found = paired.estimate(1)
+        assert found is not None and found.pairs == 64
+        estimates.append(found)
+    assert np.mean([found.ratio for found in estimates]) == pytest.approx(1.0, abs=0.03)
+    assert sum(found.low < 1 < found.high for found in estimates) >= 35
 
 
 def test_no_ratio_before_there_are_pairs() -> None:

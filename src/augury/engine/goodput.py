@@ -30,7 +30,7 @@ PROBE = 2  # tokens it is asked for then
 LOOKS = 4  # passes from one look at whether drafts pay to the next, while none do and nobody has come
 PROBES_MAY_COST = 0.005  # of the time: one request at a time is asked, and less often where rows are dear
 WAKES = 4  # awakenings of a drafter over which their price is averaged
-PAUSE = 1024  # steps without drafts at a load where they were measured to lose
+PAUSE, JUDGED = 1024, 16  # steps without drafts at a load where they were measured to lose, and by how many pairs
 
 
 class Costs(NamedTuple):
@@ -227,7 +227,7 @@ class GoodputBudget:
         return (after - before + drafting) / before
 
     def _pause_where_it_loses(self, requests: int, found: PairedSpeedup) -> None:
-        if found.high < 1:
+        if found.high < 1 and found.pairs >= JUDGED:
             self._paused[requests] = self._steps + PAUSE
             self.paired.forget(requests)
             said = "speculation pauses at %d running requests: measured %.2fx plain decoding (95 %%: %.2f to %.2f)"

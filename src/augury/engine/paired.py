@@ -1,8 +1,10 @@
 """The guarantee that can be read: how fast this engine is with its drafts, against itself without them.
 
 Now and then one pass is run without drafts for everyone. The passes between two of these are laid against them: tokens
-a second with drafts, the drafter's time included, over tokens a second without. What the ratio is worth is said by an
-interval over the last of them, one for every class of load, because it is load that turns a gain into a loss.
+a second with drafts, the drafter's time included, over tokens a second without. Both sides are summed over pairs before
+they are compared: now and then a pass takes many times as long, and a mean of single ratios would count that against
+the drafts alone, whose passes are many to a pair. What the ratio is worth is said by an interval over the last pairs,
+one for every class of load, because it is load that turns a gain into a loss.
 """
 
 from __future__ import annotations
@@ -12,9 +14,12 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+import numpy as np
+
 from augury.observe.steps import Step
 
 KEPT, LEAST = 64, 8  # pairs that an estimate rests on, at most and at least
+SIGNS = np.array([1, -1, -1, 1])  # of drafted tokens and seconds, and plain ones, in the ratio's logarithm
 
 
 class PairedSpeedup(NamedTuple):
@@ -30,21 +35,24 @@ class PairedSpeedup(NamedTuple):
 class LoadClass:
     """What was measured while so many requests ran."""
 
-    logs: deque[float] = field(default_factory=lambda: deque(maxlen=KEPT))
+    pairs: deque[tuple[float, ...]] = field(default_factory=lambda: deque(maxlen=KEPT))
     tokens: int = 0  # since the last plain pass
     seconds: float = 0.0
     found: PairedSpeedup | None = None
 
-    def add(self, ratio: float) -> None:
-        """Take in one pair: the mean of the ratios and its interval, on the logarithm's scale."""
-        self.logs.append(math.log(ratio))
-        n = len(self.logs)
+    def add(self, seconds: float, tokens: int) -> None:
+        """Take in a plain pass, which ends a pair: the ratio of the sums, and its interval on the logarithm's scale."""
+        self.pairs.append((self.tokens, self.seconds, tokens, seconds))
+        n = len(self.pairs)
         if n < LEAST:
             return
-        mean = sum(self.logs) / n
-        spread = math.sqrt(sum((log - mean) ** 2 for log in self.logs) / (n - 1))
-        reach = (1.96 + 2.4 / n) * spread / math.sqrt(n)  # Student's factor, closely enough from 8 on
-        self.found = PairedSpeedup(math.exp(mean), math.exp(mean - reach), math.exp(mean + reach), n)
+        table = np.array(self.pairs)
+        drafted, spent, plain, seconds = table.sum(0)
+        ratio = float(drafted / spent * seconds / plain)
+        pulls = table / table.sum(0) @ SIGNS  # how far each pair moves the ratio's logarithm: the delta method
+        spread = math.sqrt(float((pulls**2).sum()) * n / (n - 1))
+        reach = math.exp((1.96 + 2.4 / n) * spread)  # Student's factor, closely enough from 8 on
+        self.found = PairedSpeedup(ratio, ratio / reach, ratio * reach, n)
 
 
 class Paired:
@@ -66,7 +74,7 @@ class Paired:
         elif load.tokens and not step.drafts:
             own = step.seconds - (drafting or 0.0)  # clocks of a crowded machine may leave nothing
             if own > 0 and step.generation_tokens > 0:
-                load.add(load.tokens / load.seconds * own / step.generation_tokens)
+                load.add(own, step.generation_tokens)
             load.tokens, load.seconds = 0, 0.0
 
     def estimate(self, requests: int | None = None) -> PairedSpeedup | None:
