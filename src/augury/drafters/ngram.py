@@ -32,25 +32,26 @@ class NgramDrafter(TextDrafter):
     def draft(self, slots: Tensor, lengths: Tensor, history: Tensor, budget: Tensor) -> Draft:
         """A chain for each slot, empty where nothing repeats."""
         groups, device = len(slots), history.device
-        seats, lengths = slots.cpu(), lengths.cpu()
-        rows = seats
+        rows = slots
         if device.type != "cpu":
             # Only what is known of the slots at hand crosses over.
-            history = history[slots, : int(lengths.max()) if groups else 0].cpu()
+            slots, lengths, budget = slots.cpu(), lengths.cpu(), budget.cpu()
+            history = history[rows, : int(lengths.max()) if groups else 0].cpu()
             rows = torch.arange(groups)
         tokens, counts = np.zeros((groups, self.nodes), np.int64), np.zeros(groups, np.int64)
         self.index.propose(
             history.numpy(),
             rows.numpy(),
-            seats.numpy(),
+            slots.numpy(),
             lengths.numpy(),
-            budget.cpu().numpy(),
+            budget.numpy(),
             self.max_model_len,
             tokens,
             counts,
         )
-        parents = np.repeat(self._parents, groups, axis=0)
-        made = [torch.from_numpy(part).to(device) for part in (tokens, parents, counts)]
+        made = [torch.from_numpy(part) for part in (tokens, self._parents.repeat(groups, axis=0), counts)]
+        if device.type != "cpu":
+            made = [part.to(device) for part in made]
         return Draft(made[0], made[1], made[2])
 
     def warm_up(self, device: torch.device) -> None:

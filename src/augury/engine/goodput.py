@@ -27,7 +27,7 @@ GAIN = 1.01  # a draft must promise this much over none: less is within what is 
 REPAID = 32  # steps within which drafts must also repay the awakening of a captured drafter
 SOON, LATE = 8, 32  # steps a request is left without drafts before it is asked again, at first and at most
 PROBE = 2  # tokens it is asked for then
-LOOKS = 4  # passes from one look at whether drafts pay to the next, while none do and nobody has come
+LOOKS = 4  # passes from one look at what pays to the next, while no draft is judged and nobody comes
 PROBES_MAY_COST = 0.005  # of the time: one request at a time is asked, and less often where rows are dear
 WAKES = 4  # awakenings of a drafter over which their price is averaged
 PAUSE, JUDGED = 1024, 16  # steps without drafts at a load where they were measured to lose, and by how many pairs
@@ -88,7 +88,8 @@ class GoodputBudget:
         self._awakening = waking  # of a captured one: known, and not part of what its calls take
         self._asleep = True  # whether nobody was to draft in the last pass
         self._passed, self._news = 0, True  # passes since the last look; whether something has happened since
-        self._load = 0, 0  # requests and rows of the last pass
+        self._load = tuple[int, ...]()  # rows and slots of the last pass
+        self._given = list[int]()  # what they could draft
         self._woken, self._waking = 0, waking  # how often, and seconds beyond those of drafting for what it reads first
         self._seen: list[tuple[int, int, int, int]] = []  # slot, nodes, accepted; and what counts as tried
 
@@ -109,22 +110,24 @@ class GoodputBudget:
         if self._paused.get(len(requests), 0) > self._steps:
             self._asleep = True
             return [0] * len(requests)
-        if self._sleeps_on((len(requests), rows)):
-            return [0] * len(requests)
-        slots = np.array([request.slot for request in requests])
+        places = [request.slot for request in requests]
+        if self._as_before((rows, *places)):
+            return self._given
+        slots = np.array(places)
         most = np.array([request.spec_options.at_most(self.nodes) for request in requests])
         given = np.minimum(self._share_out(self.odds.reach(slots), rows, most), most)
         self._asleep = not given.any()
-        given = self._with_probe(given, slots, rows, most)
-        self._passed, self._news = 0, False
-        return given.tolist()  # type: ignore[no-any-return]
+        self._news = False
+        self._given = self._with_probe(given, slots, rows, most).tolist()
+        self._passed = 0
+        return self._given
 
-    def _sleeps_on(self, load: tuple[int, int]) -> bool:
-        """Whether no draft paid a moment ago and nothing has happened since: a look costs 1 % of a small pass."""
+    def _as_before(self, load: tuple[int, ...]) -> bool:
+        """Whether nothing has happened since the last look, which was a moment ago: one costs 1 % of a small pass."""
         self._passed += 1
         self._news |= load != self._load
         self._load = load
-        return self._asleep and not self._news and self._passed < LOOKS
+        return not self._news and self._passed < LOOKS
 
     def see(self, request: Request, depth: int, accepted: int) -> None:
         """Hear how a request's draft fared; it is entered with its pass."""
@@ -145,7 +148,7 @@ class GoodputBudget:
                 self.confidence.see(slots, depth, accepted)
         spent = self.costs.of_drafter(step)
         self.costs.target.learn(step.rows, step.seconds - (spent or 0.0))
-        if spent is not None and step.drafter_depth and step.decoding_only:
+        if spent is not None and step.drafter_depth and step.decoding_only and not self._passed:
             self._learn_drafting(step.drafter_depth, step.requests, spent)
         self._rested = not step.drafter_depth
         self.paired.enter(step, spent)
@@ -214,7 +217,7 @@ class GoodputBudget:
         if price <= self._credit:
             self._credit -= price
             self._patience[slots[who]] = min(2 * self._patience[slots[who]], LATE)
-            given[who] = nodes
+            given[who], self._news = nodes, True  # for one pass
         return given
 
     def _price(self, rows: int, nodes: int, requests: int, wakes: bool) -> float:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -48,7 +49,7 @@ class LookUps:
             self._copy_texts(flight, report)
         if flight.step.budget:
             groups = self._groups(flight, report, drafter.branching)
-            slots, lengths, budget = torch.tensor(groups, dtype=torch.int64).unbind()
+            slots, lengths, budget = map(torch.from_numpy, np.array(groups))
             draft = self._ask(drafter, slots, lengths, budget)
             draft.count = self._leave_in_slots(slots, draft, vocab)
             self._unread.difference_update(groups[0])
