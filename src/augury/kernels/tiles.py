@@ -17,6 +17,7 @@ from torch import Tensor
 from augury.kernels.arrays import Array, array_of, with_array
 from augury.kernels.machine import LINES
 from augury.kernels.unpack import BLOCK
+from augury.kernels.weight_room import ROOM
 
 if TYPE_CHECKING:
     from augury.kernels.unpack import Packed
@@ -74,7 +75,7 @@ def tiled(weight: Packed, digits: tuple[int, ...]) -> Tiled:
     """Lay a matrix out in tiles."""
     size, blocks = len(weight), weight.scales.shape[1]
     tiles, halved = -(-size // TILE), weight.codes.dtype == torch.uint8
-    out = np.zeros((tiles, blocks, record_bytes(halved)), np.uint8 if halved else np.int8)
+    out = ROOM.zeros((tiles, blocks, record_bytes(halved)), np.uint8 if halved else np.int8)
     codes, factors = _whole(weight.codes.numpy(), tiles * TILE), _whole(weight.scales.numpy(), tiles * TILE)
     # A group and a factor have four bytes each: moved as one number they take a quarter of the time.
     groups = codes.view(np.uint32).reshape(tiles, 2, LINES, blocks, -1).transpose(0, 3, 1, 4, 2)
