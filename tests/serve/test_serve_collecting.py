@@ -86,6 +86,13 @@ def test_answers_of_two_targets_are_not_mixed(toy_model: Path, tmp_path: Path) -
         Collector(tmp_path, 1000, toy_model)
 
 
+@pytest.mark.parametrize("about", ["", "[1]", "null", '{"target": "to'])
+def test_a_directory_that_does_not_say_whose_answers_it_holds(about: str, toy_model: Path, tmp_path: Path) -> None:
+    (tmp_path / "about.json").write_text(about)
+    with pytest.raises(ConfigError, match=r"about\.json cannot be read.*remove it"):
+        Collector(tmp_path, 1000, toy_model)
+
+
 def test_a_disk_that_fails_ends_it_quietly(
     toy_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

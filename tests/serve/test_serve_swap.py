@@ -250,6 +250,8 @@ DAMAGE = {
     "layers": _odd("num_hidden_layers", None),
     "rope": _odd("rope_theta", {"a": []}),
     "words": _odd("draft_vocab_size", [1]),
+    "half a config": lambda weights: weights.with_name("config.json").write_text('{"architectures": ["Lla'),
+    "no object": lambda weights: weights.with_name("config.json").write_text("[1]"),
 }
 
 

@@ -83,6 +83,15 @@ def test_prompts_that_are_held_out_are_found_in_any_conversation(toy_model: Path
         read_collected(traffic, toy_model, 200, lambda prompt: True)
 
 
+def test_lines_that_hold_no_text_are_passed_over(toy_model: Path, traffic: Path) -> None:
+    sound = [len(corpus) for corpus in read_collected(traffic, toy_model, 128)]
+    odd = [5, "abcdefgh", ["a", "b", "c", "d"], [1, 2, 3.5, 4, 5], [1, 2, -3, 4, 5], [1, 2, 10**30, 4, 5]]
+    lines = [json.dumps({"tokens": tokens, "start": 1, "sampled": True}) for tokens in odd]
+    lines += [json.dumps({"tokens": [*range(9)], "start": start, "sampled": True}) for start in ("a", 1.5, -3, None)]
+    (traffic / "others.jsonl").write_text("\n".join([*lines, "[" * 100_000, '{"tokens": [1, 2']))
+    assert [len(corpus) for corpus in read_collected(traffic, toy_model, 128)] == sound
+
+
 def test_a_prompt_that_is_asked_again_is_on_one_side(toy_model: Path, traffic: Path) -> None:
     """Its answers are alike; a length measured on what was learnt would say nothing."""
     (file,) = traffic.glob("*.jsonl")

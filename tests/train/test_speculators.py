@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 
 from augury import LLM
 from augury.config.errors import ConfigError
@@ -111,6 +111,10 @@ def test_relatives_of_dflash_are_not_written_as_dflash(toy_model: Path, tmp_path
 def test_what_is_no_drafter_is_not_exported(toy_model: Path, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="no drafter that can be read"):
         as_speculator(tmp_path / "nowhere", str(toy_model), 3, tmp_path / "b")
+    (tmp_path / "config.json").write_text('{"speculators_model_type": "eagle3", "transformer_layer_config": {}}')
+    save_file({"d2t": torch.zeros(1)}, tmp_path / "model.safetensors")
+    with pytest.raises(ConfigError, match="in this format already"):
+        as_speculator(tmp_path, str(toy_model), 3, tmp_path / "b")
 
 
 @pytest.mark.parametrize("kind", TYPES)

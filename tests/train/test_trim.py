@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from augury import LLM, SamplingParams
@@ -102,6 +102,22 @@ def _check_rows(before: dict[str, Tensor], after: dict[str, Tensor], stay: Tenso
         rows = torch.cat([stay, stay.new_ones(len(before[name]) - len(stay))]) if name in tables else slice(None)
         assert torch.equal(after[name], before[name][rows])
     assert tables
+
+
+def test_a_damaged_drafter_is_told_of(drafter: Path, corpus: Corpus, tmp_path: Path) -> None:
+    weights = drafter / "model.safetensors"
+    tensors = load_file(weights)
+    save_file(tensors | {"d2t": tensors["d2t"] + 100_000}, weights)
+    with pytest.raises(ConfigError, match="d2t points outside the target's"):
+        trim(drafter, corpus, 16, tmp_path / "x")
+    weights.write_bytes(weights.read_bytes()[:-100])
+    for run in (lambda: trim(drafter, corpus, 16, tmp_path / "x"), lambda: as_speculator(drafter, "x", 3, tmp_path)):
+        with pytest.raises(ConfigError, match="no drafter that can be read"):
+            run()
+    save_file(tensors, weights)
+    (drafter / "config.json").write_text("[1]")
+    with pytest.raises(ConfigError, match="holds no object"):
+        trim(drafter, corpus, 16, tmp_path / "x")
 
 
 def test_what_cannot_be_trimmed_is_told(drafter: Path, corpus: Corpus, tmp_path: Path) -> None:

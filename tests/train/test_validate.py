@@ -99,3 +99,8 @@ def test_greedy_and_sampled_are_two_measures(toy_model: Path, drawn: Corpus) -> 
     sampled, greedy = (measure(trainee, teacher, drawn, 3, 8, 40, heat) for heat in (HEAT, 0.0))
     assert sampled.by_position[0] > 0.9 and greedy.length < sampled.length
     assert replace(LESSON).temperature == HEAT
+
+
+def test_a_text_that_is_cut_before_its_answer_has_no_steps() -> None:
+    lines = [[1.0, 1.0]] * 7
+    assert walk(lines, 87, 8) == walk(lines, 8, 8) == [0.0, 0.0, 0.0]

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TextIO
 
 from augury.config.errors import ConfigError
+from augury.config.files import write_text
 from augury.config.fingerprint import fingerprint, name_of
 from augury.engine.request import Request
 
@@ -38,9 +39,9 @@ class Collector:
     def _claim(self, target: Path) -> None:
         """Say whose answers these are; those of two targets would spoil each other."""
         about, file = {"target": name_of(target), "fingerprint": fingerprint(target)}, self._directory / ABOUT
-        if file.is_file() and (other := json.loads(file.read_text())) != about:
+        if file.is_file() and (other := _read_about(file)) != about:
             raise ConfigError(f"--collect {self._directory}: it holds answers of {other.get('target')}; name another.")
-        file.write_text(json.dumps(about) + "\n")
+        write_text(file, json.dumps(about) + "\n")
 
     def keep(self, request: Request) -> None:
         """Write down an answer that has ended."""
@@ -72,6 +73,18 @@ class Collector:
                 self._files.popitem(last=False)[1].close()
         self._files.move_to_end(name)
         return self._files[name]
+
+
+def _read_about(file: Path) -> dict[str, str]:
+    try:
+        about: dict[str, str] = json.loads(file.read_text(encoding="utf-8"))
+        about.get("target")
+    except (OSError, ValueError, AttributeError):
+        raise ConfigError(
+            f"--collect {file.parent}: its {ABOUT} cannot be read, so nobody knows whose answers these are; remove it "
+            "if they are this target's, or name another directory."
+        ) from None
+    return about
 
 
 def _tokens_in(file: Path) -> int:

@@ -9,6 +9,7 @@ from typing import Any
 from fastapi import FastAPI
 from pydantic import BaseModel
 
+from augury.config.errors import ConfigError
 from augury.config.facts import read_facts
 from augury.methods.spec import whole
 from augury.serve.errors import ApiError
@@ -75,7 +76,10 @@ def told(model: str, root: Path) -> str:
 
 def other_words(mine: str, wanted: Path) -> str:
     """What to say where a drafter of the same class has another number of words, as trimmed ones have; else nothing."""
-    have, found = read_facts(mine), read_facts(str(wanted))
+    try:
+        have, found = read_facts(mine), read_facts(str(wanted))
+    except ConfigError:
+        return ""  # the engine reads it once more, and says what is wrong with it
     if have is None or found is None or have.raw.get("architectures") != found.raw.get("architectures"):
         return ""  # the engine says what else differs
     words, others = ([facts.raw.get(name) for name in WORDS] for facts in (have, found))

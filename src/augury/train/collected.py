@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 from augury.config.errors import ConfigError
 from augury.config.fingerprint import fingerprint, name_of
 from augury.train.corpus import Corpus
 
 HELD = 20  # every so many-th prompt is kept for validation
+MOST = 2**31  # more than any token id
 SHORTEST = 3  # tokens of an answer; there is nothing to guess in less
 Text = tuple[list[int], list[int], bool]
 
@@ -77,7 +79,13 @@ def _texts(file: Path, longest: int) -> Iterator[Text]:
             try:
                 one = json.loads(line)
                 tokens, start, sampled = one["tokens"], one["start"], bool(one["sampled"])
-            except (ValueError, KeyError, TypeError):
+            except (ValueError, KeyError, TypeError, RecursionError):
                 continue
-            if start + SHORTEST <= min(len(tokens), longest):
+            if _is_text(tokens, start) and start + SHORTEST <= min(len(tokens), longest):
                 yield tokens[:start], tokens[start:], sampled
+
+
+def _is_text(tokens: Any, start: Any) -> bool:
+    """Whether a line holds token ids and a place among them; whether the target has such tokens is asked later."""
+    ids = isinstance(tokens, list) and all(type(one) is int and 0 <= one < MOST for one in tokens)
+    return ids and type(start) is int and start > 0

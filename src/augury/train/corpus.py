@@ -8,6 +8,7 @@ them, which costs less than reading them from a disk.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -51,12 +52,16 @@ class Corpus:
         """Write one file."""
         tensors = {name: getattr(self, name) for name in ("tokens", "starts", "lengths", "sampled")}
         path.parent.mkdir(parents=True, exist_ok=True)
-        save_file(tensors, path, {"format": FORMAT, "about": json.dumps(self.about)})
+        fresh = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+        save_file(tensors, fresh, {"format": FORMAT, "about": json.dumps(self.about)})
+        os.replace(fresh, path)  # a kill leaves no half of it
 
     @classmethod
     def load(cls, path: Path) -> Corpus:
         """Read what save wrote."""
-        strange = ConfigError(f"{path} is no corpus of this version; make it anew with `augury train`.")
+        strange = ConfigError(
+            f"{path} is no corpus of this version, or cut short; remove it, and `augury train` makes it anew."
+        )
         try:
             with safe_open(path, framework="pt") as file:
                 said = file.metadata() or {}

@@ -10,13 +10,26 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import save_file
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
+from augury.config.errors import ConfigError
 from augury.config.fingerprint import fingerprint, name_of
 from augury.methods.facts import MARK
 
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "generation_config.json")
+
+
+def read_checkpoint(drafter: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """What `write_checkpoint` wrote: a configuration and tensors."""
+    try:
+        config, tensors = json.loads((drafter / "config.json").read_text()), load_file(drafter / "model.safetensors")
+    except (OSError, ValueError, RecursionError, SafetensorError) as error:
+        raise ConfigError(f"{drafter} is no drafter that can be read ({error}).") from None
+    if not isinstance(config, dict):
+        raise ConfigError(f"{drafter} is no drafter that can be read (its config.json holds no object).")
+    return config, tensors
 
 
 def write_checkpoint(directory: Path, tensors: dict[str, Tensor], config: dict[str, Any]) -> Path:

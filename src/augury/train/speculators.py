@@ -5,13 +5,11 @@ Names of keys and tensors are those of speculators 0.9.0; it and vLLM load such 
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from safetensors.torch import load_file
 from torch import Tensor
 
 from augury.config.errors import ConfigError
@@ -21,7 +19,7 @@ from augury.methods.recognise import choose
 from augury.methods.registry import METHODS, ORDINARY
 from augury.methods.spec import Trained
 from augury.model.heads.dflash_config import BORROWED, relative
-from augury.train.export import write_checkpoint
+from augury.train.export import read_checkpoint, write_checkpoint
 
 VERSION = "0.9.0"
 LAYER = tuple(
@@ -47,10 +45,9 @@ PROFILE = "speculation_profile.json"
 
 def as_speculator(drafter: Path, verifier: str, tokens: int, out: Path) -> str:
     """Write the drafter in that format, to draft so many tokens for the target of that name; gives its type."""
-    try:
-        raw, tensors = json.loads((drafter / "config.json").read_text()), load_file(drafter / "model.safetensors")
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"{drafter} is no drafter that can be read ({error}).") from None
+    raw, tensors = read_checkpoint(drafter)
+    if "speculators_model_type" in raw:
+        raise ConfigError(f"{drafter} is in this format already; export the drafter it was made from.")
     kind = speculator_of(drafter, raw, tensors)
     if raw.get(BORROWED):  # others know no words without lines of their own: there it has all of the target's
         del tensors["d2t"]

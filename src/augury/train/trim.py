@@ -6,19 +6,17 @@ A head that guesses by the target's matrix keeps a list of words, and reads the 
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import load_file
 from torch import Tensor
 
 from augury.config.errors import ConfigError
 from augury.model.heads.dflash_config import BORROWED, inner_part, relative
 from augury.train.corpus import Corpus
-from augury.train.export import write_checkpoint
+from augury.train.export import read_checkpoint, write_checkpoint
 
 OWN, KNOWN = "d2t", "t2d"
 TABLES = re.compile(r"(lm_head|head\.\d+|emb\.\d+)\.weight")  # a row for every word, of EAGLE-3 and MLP speculators
@@ -37,16 +35,15 @@ def answers_of(corpus: Corpus) -> Tensor:
 
 def trim(drafter: Path, corpus: Corpus, count: int, out: Path) -> dict[str, Any]:
     """Write the drafter with its `count` most useful words; says what was left out."""
-    try:
-        config, tensors = json.loads((drafter / "config.json").read_text()), load_file(drafter / "model.safetensors")
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"{drafter} is no drafter that can be read ({error}).") from None
+    config, tensors = read_checkpoint(drafter)
     borrows = OWN not in tensors and can_borrow(config) and "lm_head.weight" not in tensors
     if OWN not in tensors and not borrows:
         raise ConfigError(f"{drafter} has no words of its own ({OWN}); train it with --vocabulary.")
     if "vocab_size" not in config:
         raise ConfigError(f"{drafter} is in the speculators format; trim the drafter in best/, then export it again.")
     words = torch.arange(config["vocab_size"]) if borrows else torch.arange(len(tensors[OWN])) + tensors[OWN]
+    if len(words) and not 0 <= int(words.min()) <= int(words.max()) < config["vocab_size"]:
+        raise ConfigError(f"{drafter}: its {OWN} points outside the target's {config['vocab_size']} tokens.")
     if count >= len(words):
         raise ConfigError(f"--words {count}: {drafter} has {len(words)}; write fewer.")
     kept = said_most(corpus, count, words, config["vocab_size"])

@@ -126,6 +126,8 @@ def walk(lines: list[list[float]], start: int, length: int) -> list[float]:
     """
     most = len(lines[0])
     counts, visits = [0.0] * (most + 1), [0.0] * (length + most + 1)
+    if start >= length:  # the text is cut before its answer
+        return counts
     visits[start] = 1.0
     for newest in range(start, length - 1):
         left = visits[newest]

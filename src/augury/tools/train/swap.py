@@ -51,7 +51,7 @@ def swap(
     with said(quiet=as_json) as tell:
         before = count(server, drafts, within, "before", tell) if check else None
         loaded = server.post("/augury/drafter", {"directory": drafter}, LOADING)
-        after = _after(server, drafts, within, tell) if check else None
+        after = _after(server, loaded["drafter"], drafts, within, tell) if check else None
     if after is not None:
         _still_there(server, loaded["drafter"])
     worse = before is not None and after is not None and is_worse(before, after)
@@ -72,12 +72,13 @@ def swap(
         raise typer.Exit(1)
 
 
-def _after(server: Server, drafts: int, within: float, tell: Tell) -> Drafting:
-    """Count with the new drafter; without traffic to judge it by, it goes back."""
+def _after(server: Server, drafter: str, drafts: int, within: float, tell: Tell) -> Drafting:
+    """Count with the new drafter; without traffic to judge it by, it goes back, unless another swap has replaced it."""
     try:
         count(server, max(1, drafts // SETTLE), within, "settling", tell)
         return count(server, drafts, within, "after", tell)
     except (Unreadable, KeyboardInterrupt):
+        _still_there(server, drafter)  # what another swap has put in is not ours to take back
         server.post("/augury/drafter/undo", {}, LOADING)
         raise
 
