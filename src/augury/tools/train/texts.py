@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 from augury.config.errors import ConfigError
@@ -31,12 +32,28 @@ def texts(order: TrainOptions, directory: Path, longest: int, heat: float, tell:
         corpora.append(served)
     maker = Maker(order, directory, tell)
     if asked := _asked(order, maker, kept):
-        corpora.append(maker.corpus("corpus", asked, 0.5))
+        corpora.append(_within(longest, "corpus", maker.corpus("corpus", asked, 0.5)))
     end, share = (f"-T{heat:g}", 1.0) if heat else ("", 0.0)
     for name, some in whole.items():
-        held[name] = maker.corpus(f"held-{name}{end}", some[: order.held_prompts], share, heat)
+        called = f"held-{name}{end}"
+        held[name] = _within(longest, called, maker.corpus(called, some[: order.held_prompts], share, heat))
     first, *others = corpora
     return sum(others, first), held
+
+
+def _within(longest: int, name: str, made: Corpus) -> Corpus:
+    """The texts that are not cut before their answer; the user is told of the others."""
+    kept = made.within(longest)
+    if len(kept) == len(made):
+        return made
+    if not len(kept):
+        raise ConfigError(
+            f"--longest {longest}: all {len(made)} texts of {name} are cut before their answer; raise it, or "
+            "give shorter prompts."
+        )
+    cut = len(made) - len(kept)
+    print(f"{name}: {cut} of {len(made)} texts are left out: --longest {longest} cuts their answer.", file=sys.stderr)
+    return kept
 
 
 def _held_out(order: TrainOptions) -> Prompts:
