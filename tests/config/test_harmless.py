@@ -101,3 +101,14 @@ def test_what_parses_answers_is_passed_on(capsys: pytest.CaptureFixture[str]) ->
     assert from_vllm(["serve", "m", "--enable-reasoning"]) == ["serve", "m"]
     assert capsys.readouterr().err.count("--reasoning-parser alone says") == 1
     assert not FLAGS.keys() & (HARMLESS.keys() | OF_A_SERVER.keys())
+
+
+def test_what_was_chosen_for_an_engine_need_not_be_given_to_one_that_borrows_its_weights() -> None:
+    names = ["dtype", "max_model_len"]
+    lends, borrows = EngineConfig.parse(model="m"), EngineConfig.parse(model="m")
+    lends.max_model_len = 8192  # as an engine does at its start
+    assert borrows.differs(lends, names) is None
+    assert EngineConfig.parse(model="m", max_model_len=8192).differs(lends, names) is None
+    assert EngineConfig.parse(model="m", max_model_len=64).differs(lends, names) == "max_model_len"
+    assert borrows.differs(EngineConfig.parse(model="m", max_model_len=64), names) == "max_model_len"
+    assert borrows.differs(EngineConfig.parse(model="m", dtype="float16"), names) == "dtype"

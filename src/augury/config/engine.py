@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError
@@ -100,6 +100,8 @@ class EngineConfig(BaseModel):
 
     _wanted: Any = PrivateAttr(default=None)  # speculative_config as it was written
 
+    _asked: dict[str, Any] = PrivateAttr(default_factory=dict)  # fields before anything was chosen for them
+
     @property
     def lora_places(self) -> int:
         """How many adapters there is room for."""
@@ -127,8 +129,13 @@ class EngineConfig(BaseModel):
         except ValidationError as error:
             problem = error.errors()[0]
             raise ConfigError(f"{problem['loc'][0]}={problem['input']!r}: {problem['msg'].lower()}.") from None
-        config._wanted = wanted
+        config._wanted, config._asked = wanted, dict(config)
         return config
+
+    def differs(self, other: EngineConfig, names: Sequence[str]) -> str | None:
+        """The first of these fields that another one has otherwise; what was left open there may be left open here."""
+        alike = ((name, (getattr(other, name), other._asked.get(name))) for name in names)
+        return next((name for name, theirs in alike if getattr(self, name) not in theirs), None)
 
     def check_speculation(self, target: ModelFacts | None) -> None:
         """Compare the drafter with the target, now that its files are there, and log what was changed."""
