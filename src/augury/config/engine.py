@@ -22,6 +22,7 @@ from augury.methods.hybrid import as_one
 from augury.methods.notes import LOUD
 
 logger = logging.getLogger("augury")
+MOST_SEQS = 65536  # requests in one step, each of which has a place of its own in memory
 Quantization = Literal["fp8", "int8", "int4", "compressed-tensors", "awq", "gptq", "awq_marlin", "gptq_marlin"]
 
 
@@ -43,7 +44,9 @@ class EngineConfig(BaseModel):
         description="Number of processes the model is split over; each has a GPU, or a share of the cores.",
     )
     max_model_len: int | None = Field(default=None, ge=1, description="Longest prompt and answer together, in tokens.")
-    max_num_seqs: int | None = Field(default=None, ge=1, description="Maximum number of requests in one step.")
+    max_num_seqs: int | None = Field(
+        default=None, ge=1, le=MOST_SEQS, description="Maximum number of requests in one step."
+    )
     max_num_batched_tokens: int | None = Field(default=None, ge=1, description="Maximum number of tokens in one step.")
     long_prefill_token_threshold: int = Field(
         default=0, ge=0, description="Maximum number of prompt tokens of one request in a step; 0 for no limit."
