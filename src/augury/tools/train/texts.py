@@ -10,7 +10,7 @@ from augury.config.errors import ConfigError
 from augury.model.tokenizer import Tokenizer
 from augury.tools.train.answers import Maker
 from augury.tools.train.options import Tell, TrainOptions
-from augury.tools.train.prompts import Messages, read_prompts
+from augury.tools.train.prompts import ALL_HELD, Messages, read_prompts
 from augury.train.collected import read_collected
 from augury.train.corpus import Corpus
 from augury.train.loop import Held
@@ -71,5 +71,5 @@ def _asked(order: TrainOptions, maker: Maker, kept: set[str]) -> list[Messages]:
     files = read_prompts(order.prompts) if order.prompts else []
     asked = [messages for messages in files if json.dumps(messages) not in kept]
     if files and not asked:
-        raise ConfigError("--prompts: every prompt is held out too; nothing is left to train on.")
+        raise ConfigError(ALL_HELD)
     return asked + [messages for messages in maker.openings() if json.dumps(messages) not in kept]
