@@ -16,12 +16,12 @@ import numpy as np
 from augury.kernels.arrays import Array
 
 HUGE = 2 << 20
-ARENA = 16 * HUGE
+TAKEN = 16 * HUGE  # from the system at a time, at least
 LINE = 64  # bytes of a cache line
 
 
-class Arena:
-    """Hands out parts of memory in a row; a part is never taken back by itself."""
+class WeightRoom:
+    """Hands out parts of memory in a row."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -32,14 +32,9 @@ class Arena:
         size = int(np.prod(shape)) * np.dtype(dtype).itemsize
         with self._lock:
             if size > len(self._free):
-                self._free = _huge_pages(max(size, ARENA))
+                self._free = _huge_pages(max(size, TAKEN))
             part, self._free = self._free[:size], self._free[-(-size // LINE) * LINE :]
         return part.view(dtype).reshape(shape)
-
-    def close(self) -> None:
-        """Let go of what is left: those who come later begin anew."""
-        with self._lock:
-            self._free = np.empty(0, np.uint8)
 
 
 def _huge_pages(size: int) -> Array:
@@ -53,4 +48,4 @@ def _huge_pages(size: int) -> Array:
     return whole[-whole.ctypes.data % HUGE :]
 
 
-ROOM = Arena()
+ROOM = WeightRoom()
