@@ -14,9 +14,8 @@ class Controls:
 
     def __init__(self) -> None:
         self._answer: asyncio.Future[Message] | None = None
-        self._first: Message | None = (
-            None  # what starts an engine as the command line asks, once a drafter was swapped in
-        )
+        # What starts an engine as the command line asks, once another drafter has been swapped in.
+        self._first: Message | None = None
 
     async def ask(self, writer: asyncio.StreamWriter, order: Message) -> Message:
         """Send an order and wait for the answer; raises ApiError where it cannot be carried out."""
