@@ -101,3 +101,20 @@ def test_what_parses_answers_is_passed_on(capsys: pytest.CaptureFixture[str]) ->
     assert from_vllm(["serve", "m", "--enable-reasoning"]) == ["serve", "m"]
     assert capsys.readouterr().err.count("--reasoning-parser alone says") == 1
     assert not FLAGS.keys() & (HARMLESS.keys() | OF_A_SERVER.keys())
+
+
+def test_what_was_chosen_for_an_engine_need_not_be_given_to_one_that_borrows_its_weights() -> None:
+    names = ["dtype", "max_model_len"]
+    lends, borrows = EngineConfig.parse(model="m"), EngineConfig.parse(model="m")
+    lends.max_model_len = 8192  # as an engine does at its start
+    assert borrows.differs(lends, names) is None
+    assert EngineConfig.parse(model="m", max_model_len=8192).differs(lends, names) is None
+    assert EngineConfig.parse(model="m", max_model_len=64).differs(lends, names) == "max_model_len"
+    assert borrows.differs(EngineConfig.parse(model="m", max_model_len=64), names) == "max_model_len"
+    assert borrows.differs(EngineConfig.parse(model="m", dtype="float16"), names) == "dtype"
+
+
+def test_more_requests_at_a_time_than_any_machine_has_memory_for_are_refused() -> None:
+    assert EngineConfig.parse(model="m", max_num_seqs=65536).max_num_seqs == 65536
+    with pytest.raises(ConfigError, match="max_num_seqs=99999999999: input should be less than or equal to 65536"):
+        EngineConfig.parse(model="m", max_num_seqs=99999999999)

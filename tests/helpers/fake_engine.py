@@ -1,7 +1,7 @@
 """An engine process that loads nothing: it answers every prompt with one token, and misbehaves where a prompt says so.
 
 A prompt of the token 13 gets a message that no server can make sense of, 14 bytes that are no JSON, 15 an end. The
-argument `dies_after` ends it after so many seconds.
+argument `dies_after` ends it after so many seconds. It does not start with the drafter "gone", but takes it in a swap.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Any
 
 HEADER = struct.Struct("!I")
 SENSELESS, GARBAGE, DEATH = 13, 14, 15
+GONE = "gone"  # a drafter that was swapped in, and that no new engine finds
 FACTS = {
     "max_model_len": 64,
     "vocab_size": 100,
@@ -41,9 +42,15 @@ def main(end: socket.socket) -> int:
     while head := stream.read(HEADER.size):
         message = json.loads(stream.read(*HEADER.unpack(head)))
         if message["type"] == "start":
-            send({"type": "ready", "facts": FACTS})
+            spec = message["arguments"].get("speculative_config")
+            if spec and spec["model"] == GONE:
+                send({"type": "failed", "message": "no such drafter"})
+                return 1
+            send({"type": "ready", "facts": {**FACTS, "speculative_config": spec}})
             if seconds := message["arguments"].get("dies_after"):
                 threading.Timer(seconds, os._exit, [3]).start()
+        elif message["type"] == "swap":
+            send({"type": "control", "drafter": message["directory"]})
         elif message["type"] == "add":
             if message["tokens"] == [DEATH]:
                 return 3

@@ -21,6 +21,8 @@ from augury.config.errors import ConfigError
 from augury.model.errors import ModelError
 from augury.serve.defaults import Defaults
 from augury.serve.openai import ChatRequest, CompletionRequest
+from augury.serve.options import ServerOptions
+from augury.serve.settings import settings_of
 from augury.tools.run.command import serve
 from augury.tools.run.serve_words import from_vllm
 
@@ -48,6 +50,12 @@ def test_words_of_vllm(given: str, taken: str) -> None:
 def test_words_that_ask_for_more_are_refused(given: str) -> None:
     with pytest.raises(ConfigError, match=r"not supported|needs a value"):
         from_vllm(["serve", "m", *given.split()])
+
+
+def test_drafters_cannot_be_swapped_in_from_nowhere(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"--swap-from .*nosuch: no such directory"):
+        settings_of("m", {}, ServerOptions(swap_from=str(tmp_path / "nosuch")))
+    assert settings_of("m", {}, ServerOptions(swap_from=str(tmp_path))).swap_from == str(tmp_path)
 
 
 # --- defaults of the model -------------------------------------------------------------------------------------------

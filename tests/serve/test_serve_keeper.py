@@ -16,7 +16,7 @@ from typing import Any
 
 import fake_engine
 import pytest
-from fake_engine import DEATH, GARBAGE, SENSELESS
+from fake_engine import DEATH, GARBAGE, GONE, SENSELESS
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry
@@ -180,6 +180,23 @@ def test_a_server_whose_engine_never_starts_gives_up(monkeypatch: pytest.MonkeyP
         assert await kept.failure(1) == "engine_unavailable"
 
     keeping(monkeypatch, play)
+
+
+def test_an_engine_without_its_swapped_drafter_starts_with_that_of_the_command_line(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def play(kept: Kept) -> None:
+        given = kept.client.start_message
+        kept.client.facts["speculative_config"] = {"model": "first"}
+        for drafter in ("other", GONE):
+            await kept.client.swap(drafter)
+        assert kept.client.start_message["arguments"]["speculative_config"]["model"] == GONE
+        assert await kept.failure(DEATH) == "engine_died"
+        await kept.until(lambda: kept.client.healthy or kept.said)
+        assert not kept.said and kept.client.start_message == given and await kept.answer(1) == "!"
+
+    keeping(monkeypatch, play)
+    assert caplog.text.count("with the drafter of the command line") == 1
 
 
 def test_an_engine_that_was_started_ahead_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:

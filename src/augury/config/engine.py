@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError
@@ -22,6 +22,7 @@ from augury.methods.hybrid import as_one
 from augury.methods.notes import LOUD
 
 logger = logging.getLogger("augury")
+MOST_SEQS = 65536  # requests in one step, each of which has a place of its own in memory
 Quantization = Literal["fp8", "int8", "int4", "compressed-tensors", "awq", "gptq", "awq_marlin", "gptq_marlin"]
 
 
@@ -43,7 +44,9 @@ class EngineConfig(BaseModel):
         description="Number of processes the model is split over; each has a GPU, or a share of the cores.",
     )
     max_model_len: int | None = Field(default=None, ge=1, description="Longest prompt and answer together, in tokens.")
-    max_num_seqs: int | None = Field(default=None, ge=1, description="Maximum number of requests in one step.")
+    max_num_seqs: int | None = Field(
+        default=None, ge=1, le=MOST_SEQS, description="Maximum number of requests in one step."
+    )
     max_num_batched_tokens: int | None = Field(default=None, ge=1, description="Maximum number of tokens in one step.")
     long_prefill_token_threshold: int = Field(
         default=0, ge=0, description="Maximum number of prompt tokens of one request in a step; 0 for no limit."
@@ -100,6 +103,8 @@ class EngineConfig(BaseModel):
 
     _wanted: Any = PrivateAttr(default=None)  # speculative_config as it was written
 
+    _asked: dict[str, Any] = PrivateAttr(default_factory=dict)  # fields before anything was chosen for them
+
     @property
     def lora_places(self) -> int:
         """How many adapters there is room for."""
@@ -127,8 +132,13 @@ class EngineConfig(BaseModel):
         except ValidationError as error:
             problem = error.errors()[0]
             raise ConfigError(f"{problem['loc'][0]}={problem['input']!r}: {problem['msg'].lower()}.") from None
-        config._wanted = wanted
+        config._wanted, config._asked = wanted, dict(config)
         return config
+
+    def differs(self, other: EngineConfig, names: Sequence[str]) -> str | None:
+        """The first of these fields that another one has otherwise; what was left open there may be left open here."""
+        alike = ((name, (getattr(other, name), other._asked.get(name))) for name in names)
+        return next((name for name, theirs in alike if getattr(self, name) not in theirs), None)
 
     def check_speculation(self, target: ModelFacts | None) -> None:
         """Compare the drafter with the target, now that its files are there, and log what was changed."""

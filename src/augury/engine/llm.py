@@ -74,9 +74,8 @@ class LLM:
         """Another one's target, if it is what this one would load."""
         if other is None:
             return None
-        for name in LOADED_BY.split():
-            if getattr(other.config, name) != getattr(self.config, name):
-                raise ConfigError(f"weights_of: {name} differs from the other's; give both the same.")
+        if name := self.config.differs(other.config, LOADED_BY.split()):
+            raise ConfigError(f"weights_of: {name} differs from the other's; give both the same.")
         if other.model_path != self.model_path:
             raise ConfigError(f"weights_of: the other one runs {other.model_path}; give both the same model.")
         return other.engine.target

@@ -14,6 +14,8 @@ class Controls:
 
     def __init__(self) -> None:
         self._answer: asyncio.Future[Message] | None = None
+        # What starts an engine as the command line asks, once another drafter has been swapped in.
+        self._first: Message | None = None
 
     async def ask(self, writer: asyncio.StreamWriter, order: Message) -> Message:
         """Send an order and wait for the answer; raises ApiError where it cannot be carried out."""
@@ -42,6 +44,16 @@ class Controls:
             self._answer.set_exception(ApiError(503, "the engine died while it loaded something.", code="engine_died"))
             self._answer.exception()  # the client may have left
         self._answer = None
+
+    def swapped(self, start: Message, model: str) -> Message:
+        """What starts the next engine, now that another drafter is swapped in."""
+        self._first = self._first or start
+        return with_drafter(start, model)
+
+    def without_swaps(self) -> Message | None:
+        """What starts an engine with the drafter of the command line; None if nothing else was tried since."""
+        first, self._first = self._first, None
+        return first
 
 
 def with_drafter(start: Message, model: str) -> Message:

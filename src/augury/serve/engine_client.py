@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 from augury.serve.backlog import Backlog
-from augury.serve.controls import Controls, with_drafter
+from augury.serve.controls import Controls
 from augury.serve.costs import Scores
 from augury.serve.engine_start import EngineFailed, Process, ending, start_engine
 from augury.serve.errors import ApiError
@@ -119,7 +119,7 @@ class EngineClient:
     async def swap(self, directory: str | None) -> None:
         """Have the engine draft with another drafter, or with the one before; a restart keeps it."""
         answer = await self.order({"type": "swap", "directory": directory})
-        self.start_message = with_drafter(self.start_message, answer["drafter"])
+        self.start_message = self._controls.swapped(self.start_message, answer["drafter"])
         self.facts["speculative_config"]["model"] = answer["drafter"]
 
     def abort(self, batch: Batch) -> None:
@@ -241,8 +241,12 @@ class EngineClient:
             await self._spawn()
             logger.info("the engine is back.")
         except EngineFailed as error:
-            self._deaths.append(time.monotonic())
             logger.error("the engine did not come back: %s", error)
+            if (first := self._controls.without_swaps()) is None:
+                self._deaths.append(time.monotonic())
+            else:
+                self.start_message = first
+                logger.warning("it is started with the drafter of the command line, not the one that was swapped in.")
         except Exception as error:  # the system's, such as no descriptor being free: it may pass
             self._unstarted += 1
             self._fault("start", "the engine could not be started", error)

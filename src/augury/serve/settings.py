@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import Any
 
+from augury.config.errors import ConfigError
 from augury.config.lora import read_modules
 from augury.serve.limits import Limits
 from augury.serve.options import API_KEYS, ServerOptions
@@ -15,6 +17,8 @@ from augury.serve.visitors import is_loopback
 
 def settings_of(model: str, engine: dict[str, Any], given: ServerOptions) -> Settings:
     """What the server works with; keys come from the environment, too."""
+    if given.swap_from is not None and not given.on_ray and not Path(given.swap_from).is_dir():
+        raise ConfigError(f"--swap-from {given.swap_from}: no such directory; name the one that drafters lie under.")
     limits = Limits(
         [*(given.api_key or ()), *(key for name in API_KEYS if (key := os.environ.get(name)))],
         given.max_concurrent_requests,

@@ -9,11 +9,10 @@ from typing import Any
 
 from augury.config.errors import ConfigError
 from augury.config.fingerprint import fingerprint, name_of
-from augury.train.corpus import Corpus
+from augury.train.corpus import SHORTEST, Corpus
 
 HELD = 20  # every so many-th prompt is kept for validation
 MOST = 2**31  # more than any token id
-SHORTEST = 3  # tokens of an answer; there is nothing to guess in less
 Text = tuple[list[int], list[int], bool]
 
 

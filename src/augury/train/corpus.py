@@ -24,6 +24,7 @@ from augury.config.sampling import SamplingParams
 
 FORMAT = "augury-corpus-1"
 TEMPERATURE = 0.8  # of sampled answers
+SHORTEST = 3  # tokens of an answer; there is nothing to guess in less
 AT_ONCE = 8192  # prompts handed to the engine together: it is seldom short of work, and the bar moves now and then
 
 
@@ -47,6 +48,14 @@ class Corpus:
         """Token ids of one prompt and its answer, int64 [T]."""
         end = int(self._ends[number])
         return self.tokens[end - int(self.lengths[number]) : end].long()
+
+    def within(self, longest: int) -> Corpus:
+        """The texts whose answers have begun, and have enough to guess, before `longest` tokens."""
+        kept = self.starts + SHORTEST <= self.lengths.clamp(max=longest)
+        if kept.all():
+            return self
+        tokens = self.tokens[kept.repeat_interleave(self.lengths)]
+        return Corpus(tokens, self.starts[kept], self.lengths[kept], self.sampled[kept], self.about)
 
     def save(self, path: Path) -> None:
         """Write one file."""
@@ -118,7 +127,7 @@ def answer(
         for prompt, output, sampled in zip(some, outputs, drawn, strict=True):
             texts.append((prompt, output.outputs[0].token_ids, sampled))
         tick(len(texts))
-    kept = [text for text in texts if len(text[1]) > 2]  # nothing to guess in the others
+    kept = [text for text in texts if len(text[1]) >= SHORTEST]
     return Corpus.of(kept, (about or {}) | {"temperature": temperature, "sampled": sampled_share, "length": length})
 
 

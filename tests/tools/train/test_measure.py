@@ -71,6 +71,7 @@ def test_lengths_are_those_that_the_engine_counts(toy_model: Path, tmp_path: Pat
     [
         (["-sc", '{"method": "ngram", "num_speculative_tokens": 3}'], "'num_speculative_tokens' is what is measured"),
         (["-sc", '{"method": "ngram"}', "--rule", "typical"], "--rule typical: unknown"),
+        (["-sc", '{"method": "ngram"}', "--batch", "65537"], "less than or equal to 65536"),
     ],
 )
 def test_wrong_words_are_named(change: list[str], says: str, tmp_path: Path) -> None:

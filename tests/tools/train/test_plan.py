@@ -160,3 +160,12 @@ def test_served_answers_are_counted_and_held_out_prompts_are_not(tmp_path: Path)
 def test_a_plan_needs_prompts(tmp_path: Path) -> None:
     done = CliRunner().invoke(app, ["train", "eagle3", "--plan", "--target", "llama-3.1-8b"])
     assert done.exit_code != 0 and "--prompts, --openings or --from" in str(done.output) + str(done.exception)
+
+
+def test_a_plan_of_prompts_that_are_all_held_out_says_so(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("what is a")
+    words = ["train", "eagle3", "--plan", "--target", "llama-3.1-8b", "--openings", "5"]
+    for option in ("--prompts", "--held-out"):
+        words += [option, str(tmp_path / "a.txt")]
+    done = CliRunner().invoke(app, words)
+    assert done.exit_code != 0 and "--prompts: every prompt is held out too" in f"{done.output} {done.exception}"

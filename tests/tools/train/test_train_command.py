@@ -114,6 +114,7 @@ def test_the_help_names_every_kind() -> None:
         (["eagle3", "--held-out", "asked.txt", "--held-prompts", "1"], "--prompts: every prompt is held out too"),
         (["eagle3", "--held-out", "held.jsonl"], "--held-out: two files are called held"),
         (["eagle3", "--held-out", "long.txt"], "held-long: no prompt fits beside --answer-tokens 12"),
+        (["eagle3", "--longest", "16"], "--longest 16: all 2 texts of corpus are cut before their answer"),
         (["eagle3", "--answer-tokens", "100000"], "--answer-tokens 100000: the target reads "),
         (["eagle3", "--held-out", "absent.txt"], "--held-out absent.txt: No such file"),
         (["eagle3", "--epochs", "1e300"], "--epochs 1e+300: 10,000 at most"),

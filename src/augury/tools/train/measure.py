@@ -9,6 +9,7 @@ import typer
 from rich.table import Table
 
 from augury.config import surfaces
+from augury.config.engine import MOST_SEQS
 from augury.config.errors import ConfigError
 from augury.tools.shared.options import Json
 from augury.tools.shared.terminal import output_console, print_json
@@ -36,7 +37,9 @@ def measure(
     ] = None,
     max_tokens: Annotated[int, typer.Option(min=1, help="New tokens of each answer, at most.")] = 256,
     most: Annotated[int, typer.Option("--most", min=1, help="Prompts of each file, at most.")] = 80,
-    batch: Annotated[int | None, typer.Option(min=1, help="Answers at a time (8; 256 on a GPU).")] = None,
+    batch: Annotated[
+        int | None, typer.Option(min=1, max=MOST_SEQS, help="Answers at a time (8; 256 on a GPU).")
+    ] = None,
     device: Annotated[Literal["auto", "cpu", "cuda"], typer.Option(help="Where to run.")] = "auto",
     dtype: str = "auto",
     as_json: Json = False,

@@ -17,7 +17,7 @@ from augury.tools.advise.target import find_target
 from augury.tools.shared.terminal import output_console, print_json
 from augury.tools.train.kinds import check_size, usual_layers
 from augury.tools.train.plan import TrainingPlan, TrainingWork, plan
-from augury.tools.train.prompts import read_prompts
+from augury.tools.train.prompts import ALL_HELD, read_prompts
 
 EMBEDDED = "default"
 
@@ -45,7 +45,10 @@ class PlannedRun:
             from augury.train.collected import count_collected
 
             served = count_collected(self.collected, self.work["longest"])
-        found = served + self.openings + sum(json.dumps(one) not in held for one in asked)
+        fresh = sum(json.dumps(one) not in held for one in asked)
+        if asked and not fresh:
+            raise ConfigError(ALL_HELD)
+        found = served + self.openings + fresh
         if not found:
             raise ConfigError(
                 "--plan: give --prompts, --openings or --from; a plan depends on how many texts there are."

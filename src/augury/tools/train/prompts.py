@@ -14,6 +14,7 @@ from augury.config.errors import ConfigError
 Messages = list[dict[str, str]]
 ASKED = ("prompt", "question", "instruction", "text", "query", "task", "problem")  # fields that hold what is asked
 LONE = re.compile("[\ud800-\udfff]")
+ALL_HELD = "--prompts: every prompt is held out too; nothing is left to train on."
 END = "\x1e"  # a line of its own after a table
 TALKS = ("messages", "conversations", "turns")  # fields that hold a whole conversation
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 from augury.config.errors import ConfigError
 from augury.model.tokenizer import Tokenizer
 from augury.tools.train.answers import Maker
 from augury.tools.train.options import Tell, TrainOptions
-from augury.tools.train.prompts import Messages, read_prompts
+from augury.tools.train.prompts import ALL_HELD, Messages, read_prompts
 from augury.train.collected import read_collected
 from augury.train.corpus import Corpus
 from augury.train.loop import Held
@@ -31,12 +32,28 @@ def texts(order: TrainOptions, directory: Path, longest: int, heat: float, tell:
         corpora.append(served)
     maker = Maker(order, directory, tell)
     if asked := _asked(order, maker, kept):
-        corpora.append(maker.corpus("corpus", asked, 0.5))
+        corpora.append(_within(longest, "corpus", maker.corpus("corpus", asked, 0.5)))
     end, share = (f"-T{heat:g}", 1.0) if heat else ("", 0.0)
     for name, some in whole.items():
-        held[name] = maker.corpus(f"held-{name}{end}", some[: order.held_prompts], share, heat)
+        called = f"held-{name}{end}"
+        held[name] = _within(longest, called, maker.corpus(called, some[: order.held_prompts], share, heat))
     first, *others = corpora
     return sum(others, first), held
+
+
+def _within(longest: int, name: str, made: Corpus) -> Corpus:
+    """The texts that are not cut before their answer; the user is told of the others."""
+    kept = made.within(longest)
+    if len(kept) == len(made):
+        return made
+    if not len(kept):
+        raise ConfigError(
+            f"--longest {longest}: all {len(made)} texts of {name} are cut before their answer; raise it, or "
+            "give shorter prompts."
+        )
+    cut = len(made) - len(kept)
+    print(f"{name}: {cut} of {len(made)} texts are left out: --longest {longest} cuts their answer.", file=sys.stderr)
+    return kept
 
 
 def _held_out(order: TrainOptions) -> Prompts:
@@ -54,5 +71,5 @@ def _asked(order: TrainOptions, maker: Maker, kept: set[str]) -> list[Messages]:
     files = read_prompts(order.prompts) if order.prompts else []
     asked = [messages for messages in files if json.dumps(messages) not in kept]
     if files and not asked:
-        raise ConfigError("--prompts: every prompt is held out too; nothing is left to train on.")
+        raise ConfigError(ALL_HELD)
     return asked + [messages for messages in maker.openings() if json.dumps(messages) not in kept]
