@@ -1,4 +1,4 @@
-"""One pass and its verdict, as a function of device tensors alone: eager on a CPU, captured on a GPU."""
+"""A forward pass and the verification of its drafts, on device tensors only: eager on a CPU, captured on a GPU."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class StepOutput(NamedTuple):
 
 
 class ScoredPass(NamedTuple):
-    """A pass whose drafts are not judged yet."""
+    """A target's forward pass whose drafts are not verified yet."""
 
     seg: Segments
     layout: PassLayout
@@ -67,7 +67,7 @@ def decide(
     block_size: int,
     limits: DraftLimits,
 ) -> StepOutput:
-    """Judge the drafts and write what was emitted back to the state."""
+    """Verify the drafts and write the emitted tokens back to the slot state."""
     seg, layout, scores = scored
     settled = settle(judge, scores.logits, layout, state, seg, limits)
     if branching:
@@ -78,7 +78,7 @@ def decide(
 def _move_path(
     target: Target, state: SlotState, seg: Segments, layout: PassLayout, outcome: Outcome, block_size: int
 ) -> None:
-    """Bring the accepted path's cache rows into line after the known ones; other branches are overwritten later."""
+    """Move the KV rows of the accepted path right after those of the known tokens; other rows are overwritten later."""
     if target.cache.states is not None:
         target.cache.states.keep_path(seg.slots, outcome.path)
     if target.cache.pools is not None and face(seg.slots.device) == "triton":

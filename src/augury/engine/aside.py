@@ -1,9 +1,10 @@
-"""Where a captured drafter rests: on the device, what it has not read while no request drafts.
+"""Target features that a captured drafter has yet to read, kept on the device while it rests.
 
-A drafter that reads nothing new costs nothing, but it must read what it has missed before it drafts again. So a pass in
-which nobody drafts leaves the target's features of its tokens in the slot's own lines here; they are read in one piece,
-outside of any graph, before a pass that drafts, when a slot has no lines left, and when its request leaves, because
-others may share its blocks. The host counts along, so that nobody waits.
+A drafter rests when it skips its forward pass because no request drafts. That costs nothing, but before it drafts again
+it must read the tokens it has missed. So a pass without drafts stores the target's features of its tokens in rows that
+each slot has here. They are read in one go, outside any CUDA graph: before a pass that drafts, when a slot's rows are
+full, and when its request leaves the slot, because others may share its blocks. The host keeps its own upper bounds of
+the counts, so that it need not wait for the device.
 """
 
 from __future__ import annotations
@@ -26,26 +27,26 @@ from augury.verify.tree import Draft
 if TYPE_CHECKING:
     from augury.engine.runner import Runner
 
-LINES, FEWEST = 64, 8  # tokens of one request put aside: so many where they fit into MOST_BYTES
+LINES, FEWEST = 64, 8  # rows per slot, one token each: LINES if they fit into MOST_BYTES, else at least FEWEST
 MOST_BYTES = 512 << 20
-DEPTHS = (0, 1, 3, 5, 8, 12, 20, 32)  # to which a captured drafter goes, besides as deep as it may
-ROWS = 2048  # read at once: as many as a large chunk of a prompt
+DEPTHS = (0, 1, 3, 5, 8, 12, 20, 32)  # draft depths that graphs are captured for, besides the greatest
+ROWS = 2048  # tokens read at once: as many as a large prefill chunk
 
 
 class Aside:
-    """Unread features of every slot."""
+    """The features that the drafter has not read yet, by slot."""
 
     def __init__(self, state: SlotState, drafter: Drafter, block_size: int) -> None:
         self._state, self._drafter, self._block_size = state, drafter, block_size
-        self._reads = drafter.bytes_per_token > 0  # others keep nothing between steps
+        self._reads = drafter.bytes_per_token > 0  # drafters without a cache keep nothing between steps
         self._count = torch.zeros_like(state.length)
-        self._features: tuple[Tensor, ...] = ()  # [slots * lines, hidden] each, made by the first pass, a blank one
-        self._lines = LINES  # of each slot
-        self._most: dict[int, int] = {}  # by slot: tokens put aside, at most: a request may have ended on the device
+        self._features: tuple[Tensor, ...] = ()  # [slots * lines, hidden] each, allocated in the first, blank pass
+        self._lines = LINES  # per slot
+        self._most: dict[int, int] = {}  # by slot: tokens put aside, an upper bound: the device may stop a request
         self._leaving: list[int] = []
 
     def skip(self, segments: Segments, output: StepOutput) -> Draft:
-        """In place of drafting, captured with the pass: no drafts, and what the drafter does not read is put aside."""
+        """Stands in for drafting, captured with the pass: returns no drafts and puts the pass's features aside."""
         if self._reads:
             self._keep(segments, output.layout.row_begin, output.scores.features)
         pending = self._state.draft
@@ -54,7 +55,7 @@ class Aside:
         return draft
 
     def _keep(self, segments: Segments, row_begin: Tensor, features: tuple[Tensor, ...]) -> None:
-        """Keep the features of the one token that each group has run."""
+        """Keep the features of the one token that the pass has run for each request."""
         if not self._features:
             self._allocate(features)
         if face(row_begin.device) == "triton":
@@ -78,7 +79,7 @@ class Aside:
         self._features = tuple(stream.new_zeros(lines, stream.shape[1]) for stream in features)
 
     def before(self, scheduled: list[ScheduledRequest], rests: bool) -> None:
-        """Before a pass is launched: count along if the drafter rests in it, else have it read what these miss."""
+        """Before a launch: read what was missed if the pass drafts or a slot is full; count tokens if it rests."""
         if not self._reads:
             return
         slots = [item.request.slot for item in scheduled]
@@ -89,18 +90,18 @@ class Aside:
                 self._most[slot] = self._most.get(slot, 0) + 1
 
     def forget(self, slot: int) -> None:
-        """Another request takes a slot."""
+        """Drop what a slot has put aside, as another request takes it."""
         if self._most.pop(slot, 0):
             self._count[slot] = 0
 
     def leave(self, slot: int) -> bool:
-        """A request leaves its slot; whether that has unread tokens, and is to be settled."""
+        """Note that a request leaves its slot; returns whether it has unread tokens, so that `settle` is due."""
         if self._most.get(slot):
             self._leaving.append(slot)
         return slot in self._most
 
     def settle(self) -> None:
-        """Read what requests that have left put aside, before others take their slots and blocks."""
+        """Read what requests put aside before they left, while nobody else has their slots and blocks."""
         leaving, self._leaving = self._leaving, []
         self._read(leaving)
         for slot in leaving:
@@ -112,7 +113,7 @@ class Aside:
             self._count[self._on_device(some)] = 0
 
     def _portions(self, slots: list[int]) -> Iterator[list[int]]:
-        """Slots whose unread tokens are few enough to be read at once."""
+        """Split slots into portions of at most ROWS unread tokens, which are read at once."""
         some, rows = list[int](), 0
         for slot in slots:
             if some and rows + self._most.get(slot, 0) > ROWS:
@@ -124,7 +125,7 @@ class Aside:
             yield some
 
     def probe(self, slots: int, rows: int) -> None:
-        """A reading of nothing, as large as one of so many slots: whatever is compiled on first use is there then."""
+        """Read padding of this size, so that whatever is compiled on first use is compiled now."""
         self._drafter.propose(self._missed([self._state.padding_slot] * slots, rows))
 
     def _on_device(self, slots: list[int]) -> Tensor:
@@ -132,7 +133,7 @@ class Aside:
         return self._state.staging.send(np.array(slots + padding, np.int64))
 
     def _missed(self, slots: list[int], most: int) -> DraftInput:
-        """A pass that has run these tokens and drafts nothing."""
+        """A drafter's input that reads the missed tokens of these slots, at most `most`, and drafts nothing."""
         state, groups = self._state, self._on_device(slots)
         count, lengths = self._count[groups], state.length[groups]
         none = torch.zeros_like(groups)
@@ -158,14 +159,14 @@ class Aside:
 
 
 def draft_depths(nodes: int, at_once: bool) -> tuple[int, ...]:
-    """Depths for which there are graphs; `at_once`, one guess takes as long as all."""
+    """Draft depths to capture graphs for; only 0 and the greatest if all tokens are drafted `at_once`."""
     return tuple(sorted({0, nodes} if at_once else {nodes, *(depth for depth in DEPTHS if depth < nodes)}))
 
 
 def may_rest(runner: Runner, at_once: bool) -> None:
-    """Before anything is captured: a drafter that is captured need not go all the way, and may rest.
+    """Before graphs are captured: let a captured drafter draft less than its full depth, and rest.
 
-    Other ranks would have to read what was put aside with the first, so there it never stops reading.
+    With several ranks it never rests, because all of them would have to read what was put aside together.
     """
     drafter = runner.drafter
     if drafter is None or drafter.on_host or drafter.saver is not None or runner.captured is None:

@@ -1,14 +1,14 @@
-"""What a drafter has not read while no request drafts, so that a pause costs nothing and loses nothing.
+"""Target features that a drafter has yet to read, kept while no request drafts: a pause costs and loses nothing.
 
-A drafter with weights reads every new token to keep its cache whole. While no request may draft, its passes are left
-out and the target's features of their rows are put aside, with the blocks whose rows they are. They are handed over in
+A drafter with weights reads every new token to keep its KV cache complete. While no request may draft, its forward
+passes are skipped and the target's features of the new tokens are put aside, by cache block. They are handed over in
 one piece before a request that holds these blocks drafts again, or when it has put enough of them aside to be read at
-the price of a few. What a request leaves unread when it ends stays with its blocks: whoever finds them in the prefix
-cache reads it with its own first pass, and if nobody does it is never read. A pass that writes a block anew drops what
-belonged to it.
+the price of a few. What a request leaves unread when it ends stays with its blocks: a request that finds them in the
+prefix cache reads it with its own first pass; if none does, it is never read. A pass that overwrites a block drops
+what belonged to it.
 
-More than MOST_BYTES are not kept. The oldest go first, and a prefix whose rows are gone gives worse drafts, never
-another text.
+At most MOST_BYTES are kept. The oldest go first; a prefix whose features are gone gives worse drafts, never another
+text.
 """
 
 from __future__ import annotations
@@ -22,27 +22,27 @@ from torch import Tensor
 
 from augury.drafters.base import Drafter, DraftInput
 
-MOST = 256  # tokens of one request put aside
-MOST_BYTES = 256 << 20  # features put aside in all
-Rows = tuple[Tensor, ...]  # the same tokens' rows of every stream
+MOST = 256  # tokens put aside per request
+MOST_BYTES = 256 << 20  # of features put aside in all
+Rows = tuple[Tensor, ...]  # rows of the same tokens, one tensor per stream of features
 
 
 class Unread:
-    """Rows of one block, in order; those before the first have been read."""
+    """Unread rows of one block, in order; those before `first` have been read."""
 
     def __init__(self, first: int) -> None:
-        self.first = self.end = first  # places in the block: of the first, and behind the last
+        self.first = self.end = first  # positions within the block: of the first row, and one past the last
         self.pieces: list[Rows] = []
         self.bytes = 0
 
     def add(self, rows: Rows, count: int) -> None:
-        """Put rows behind those that are there."""
+        """Append rows."""
         self.pieces.append(rows)
         self.end += count
         self.bytes += sum(stream.nbytes for stream in rows)
 
     def cut(self, end: int) -> None:
-        """Keep those before `end`, as one piece that holds on to no pass's tensors."""
+        """Keep the rows before `end`, copied to one piece so that no pass's tensors are kept alive."""
         kept = tuple(torch.cat(streams)[: end - self.first] for streams in zip(*self.pieces, strict=True))
         self.pieces, self.end, self.bytes = [kept], end, sum(stream.nbytes for stream in kept)
 
@@ -52,34 +52,34 @@ class Backlog:
 
     def __init__(self, padding_slot: int) -> None:
         self._padding = padding_slot
-        self._unread: OrderedDict[int, Unread] = OrderedDict()  # by block, or as `copy` names it; oldest first
-        self._told: dict[int, tuple[int, str, str]] = {}  # what `admit` said of each slot's request
+        self._unread: OrderedDict[int, Unread] = OrderedDict()  # by block, or by the number `copy` gave; oldest first
+        self._told: dict[int, tuple[int, str, str]] = {}  # what `admit` was given for each slot's request
         self._waiting: dict[int, int] = {}  # tokens that the request in a slot has put aside
         self.bytes = 0  # of all rows
 
     def full(self, inputs: DraftInput) -> bool:
-        """Whether a request of a pass has as much put aside as it may."""
+        """Whether any request of a pass has put aside as many tokens as it may."""
         return any(self._waiting.get(slot, 0) >= MOST for slot in inputs.slots.tolist())
 
     def admit(self, slot: int, prompt_len: int, tenant: str, request: str) -> None:
-        """A request takes a slot."""
-        self.forget(slot)  # one that was preempted
+        """Note that a request takes a slot."""
+        self.forget(slot)  # a request that was preempted there
         self._told[slot] = prompt_len, tenant, request
 
     def forget(self, slot: int) -> None:
-        """A request leaves its slot; what it has put aside stays with its blocks."""
+        """Note that a request leaves its slot; what it has put aside stays with its blocks."""
         self._told.pop(slot, None)
         self._waiting.pop(slot, None)
 
     def copy(self, sources: Sequence[int], targets: Sequence[int]) -> None:
-        """Blocks are copied to other places: theirs are numbers that no block has."""
+        """Follow blocks that are copied elsewhere; such places have numbers that no block has."""
         for unread, target in zip([self._unread.get(source) for source in sources], targets, strict=True):
             self._drop(target)
             if unread is not None:
                 self._keep(target, unread)
 
     def put_aside(self, inputs: DraftInput) -> None:
-        """Keep what a pass without drafts computed for tokens that the drafter does not read now."""
+        """Keep the target's features of a pass without drafts, whose tokens the drafter does not read now."""
         tables, size = inputs.block_tables.numpy(), inputs.block_size
         slots, starts, begins, counts = (
             t.tolist() for t in (inputs.slots, inputs.start, inputs.row_begin, inputs.num_new_tokens)
@@ -100,7 +100,7 @@ class Backlog:
                 start, begin = start + more, begin + more
 
     def hand_over(self, inputs: DraftInput, drafter: Drafter) -> DraftInput:
-        """The pass's own rows behind those put aside, as if all had been one pass."""
+        """Return the inputs with the rows put aside before the pass's own, as if all had been one pass."""
         slots, starts = inputs.slots.tolist(), inputs.start.tolist()
         for slot in slots:
             self._waiting.pop(slot, None)
@@ -127,7 +127,7 @@ class Backlog:
         )
 
     def _before(self, inputs: DraftInput, slot: int, end: int) -> list[Unread]:
-        """What is unread of a slot's text right before `end`, which is all: who reads a token has read those before."""
+        """The unread rows of a slot right before position `end`; there are no others, as tokens are read in order."""
         found, tables = list[Unread](), inputs.block_tables.numpy()
         while end and slot != self._padding:
             place = (end - 1) % inputs.block_size
@@ -143,7 +143,7 @@ class Backlog:
         return found
 
     def _read(self, inputs: DraftInput, slot: int, begin: int, end: int) -> None:
-        """Drop what belongs to the blocks of these places of a text: it is read now, or written over."""
+        """Drop the unread rows of the blocks of these positions: they are read now, or overwritten."""
         if slot == self._padding:
             return
         tables, size = inputs.block_tables.numpy(), inputs.block_size
@@ -151,10 +151,10 @@ class Backlog:
             self._drop(block)
 
     def _tell(self, inputs: DraftInput, begins: list[int], more: list[list[Unread]], drafter: Drafter) -> None:
-        """Say to the drafter from where on it reads a text, as if a prefix of that length had been found in the cache.
+        """Tell the drafter where it begins to read, as if a prefix of that length had been found in the cache.
 
-        A head's first row after a prefix rests on features kept at the end of a block. Where reading begins within a
-        block, its request or one that it shares with has made that row: so it is told of no prefix.
+        A head's first row after a prefix depends on features kept at the end of a block. If reading begins within a
+        block, the request, or one that it shares the block with, has made that row already: no prefix is reported.
         """
         for slot, begin, unread in zip(inputs.slots.tolist(), begins, more, strict=True):
             if unread and slot in self._told:
@@ -163,7 +163,7 @@ class Backlog:
                 drafter.admit(slot, prompt_len, 0 if within else begin, tenant, request)
 
     def _until(self, block: int, place: int) -> Unread:
-        """Take out what is unread of a block right before a place; what does not reach it goes."""
+        """Take out a block's unread rows right before a position; rows that do not reach it are dropped."""
         unread = self._drop(block)
         if unread is None or not unread.first < place <= unread.end:
             return Unread(place)
@@ -188,7 +188,7 @@ def _count(unread: list[Unread]) -> int:
 
 
 def _joined(inputs: DraftInput, stream: int, more: list[list[Unread]], sizes: list[int]) -> Tensor:
-    """One stream of what is handed over."""
+    """One stream of the features handed over."""
     pieces = []
     for unread, begin, size in zip(more, inputs.row_begin.tolist(), sizes, strict=True):
         pieces += [rows[stream] for block in unread for rows in block.pieces]

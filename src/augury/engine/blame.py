@@ -1,4 +1,4 @@
-"""Whose fault a failed pass is: its halves are run again until each request has had its pass or stands alone.
+"""Find the requests that make a pass fail: its halves are run again until each request has succeeded or fails alone.
 
 A pass commits nothing before it is over, so the host's records are still those from before it. Cache rows and history
 are written by position and noise is keyed by position: what runs again in a smaller pass comes out the same.
@@ -49,14 +49,14 @@ def recover(engine: Engine, scheduled: list[ScheduledRequest], error: Exception)
 
 
 def run_again(engine: Engine, scheduled: list[ScheduledRequest], error: Exception) -> list[Update]:
-    """The same for a pass that was launched before those before it had landed; by now they have."""
+    """Like `recover`, for a pass that was launched while earlier ones were in flight; by now they have landed."""
     left = [engine.scheduler.known(item) for item in scheduled if item.epoch == item.request.epoch]
     engine.in_step = [item.request for item in left]
     return recover(engine, left, error)
 
 
 def end(engine: Engine, request: Request, error: Exception) -> Update:
-    """Take a request out because of an error that is its own."""
+    """End a request because of an error that it alone caused."""
     request.finish_reason, request.stop_reason = "error", f"{type(error).__name__}: {error}"[:WHY]
     if request.slot >= 0:
         with suppress(Exception):  # a drafter that fails on it may fail to forget it, too
@@ -67,7 +67,7 @@ def end(engine: Engine, request: Request, error: Exception) -> Update:
 def isolate(
     scheduled: list[ScheduledRequest], again: Callable[[list[ScheduledRequest]], list[Update]], error: Exception
 ) -> tuple[list[Update], Culprits]:
-    """Run the parts of a failed pass; what they added, and who fails even alone. Raises `error` if that is everyone."""
+    """Run a failed pass in parts; returns updates, and the requests that fail even alone. Raises `error` if all do."""
     if len(scheduled) < 2 or _of_the_device(error):
         raise error
     updates: list[Update] = []
@@ -90,7 +90,7 @@ def isolate(
 
 
 def _halves(scheduled: list[ScheduledRequest]) -> list[list[ScheduledRequest]]:
-    """The second half first: the stack they go to is read from its end."""
+    """The second half first, because they go to a stack that is popped from its end."""
     middle = len(scheduled) // 2
     return [scheduled[middle:], scheduled[:middle]]
 

@@ -1,4 +1,4 @@
-"""Passes of nothing but padding: what compiles kernels, is captured in graphs, and tells what a pass costs."""
+"""Forward passes of padding only: to compile kernels, to capture graphs, and to measure what a pass costs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from augury.engine.step_input import StepInput
 
 
 def blank(runner: Runner, shape: StepShape) -> StepInput:
-    """A pass of padding rows only."""
+    """The input of a pass of padding rows only."""
     table = torch.zeros(8, shape.groups, dtype=torch.int64)
     table[0] = runner.state.padding_slot
     return StepInput(table, shape, shape.logits_rows, shape.groups)
@@ -18,9 +18,9 @@ def blank(runner: Runner, shape: StepShape) -> StepInput:
 
 @torch.inference_mode()
 def run_blank(runner: Runner, rows: int) -> float:
-    """Run one as large as a decode pass of `rows`; the drafter's part of it, in seconds."""
+    """Run a blank pass as large as a decode pass of `rows`; returns the seconds of the drafter's part."""
     runner.drafter_seconds = None
-    if runner.by_slot:  # the graph of so many requests without drafts
+    if runner.by_slot:  # the graph of `rows` requests without drafts
         branching = runner.drafter is not None and runner.drafter.branching
         shape = StepShape(rows, rows, rows, 0, False, False, True, branching, True)
     else:

@@ -1,7 +1,7 @@
-"""KV blocks: who owns which, which still hold something worth finding again.
+"""KV cache blocks: which are in use, and which hold a prefix that may be found again.
 
-A block is in use (reference count above zero) or free. A free block may still hold a published prefix; it is given away
-only when no emptier one is left, oldest first. Block 0 is the null block: padding rows write there and no request owns
+A block is in use (reference count above zero) or free. A free block may still hold a published prefix; it is handed out
+only when no empty one is left, oldest first. Block 0 is the null block: padding rows write there and no request owns
 it.
 """
 
@@ -16,12 +16,12 @@ class BlockPool:
     """Hands out physical blocks and finds those that already hold a given prefix."""
 
     def __init__(self, num_blocks: int) -> None:
-        self.num_blocks = num_blocks - 1  # the null block is not ours to give
-        self._free: OrderedDict[int, None] = OrderedDict.fromkeys(range(1, num_blocks))  # in the order they are given
+        self.num_blocks = num_blocks - 1  # the null block is never handed out
+        self._free: OrderedDict[int, None] = OrderedDict.fromkeys(range(1, num_blocks))  # the next to hand out first
         self._references = [0] * num_blocks
         self._key_of: dict[int, bytes] = {}
         self._block_of: dict[bytes, int] = {}
-        self.give_up: Callable[[Sequence[tuple[int, bytes]]], None] | None = None  # told of prefixes before they go
+        self.give_up: Callable[[Sequence[tuple[int, bytes]]], None] | None = None  # called before prefixes are lost
 
     @property
     def num_free(self) -> int:
@@ -45,16 +45,16 @@ class BlockPool:
         return blocks
 
     def release(self, blocks: Iterable[int]) -> None:
-        """Give blocks back, the end of a sequence first, so that prefixes outlive what hangs from them."""
+        """Free a sequence's blocks, its last one first, so that a prefix is evicted after what continues it."""
         for block in reversed(list(blocks)):
             self._references[block] -= 1
             if self._references[block] == 0:
                 self._free[block] = None
                 if block not in self._key_of:
-                    self._free.move_to_end(block, last=False)  # holds nothing: the first to be given again
+                    self._free.move_to_end(block, last=False)  # holds nothing: the next to be handed out
 
     def publish(self, block: int, key: bytes) -> None:
-        """Say that a block holds the prefix named by `key`; the first to say so keeps the name."""
+        """Record that a block holds the prefix named by `key`; the first block with a key keeps it."""
         if key not in self._block_of and block not in self._key_of:
             self._block_of[key] = block
             self._key_of[block] = key

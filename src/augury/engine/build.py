@@ -57,7 +57,7 @@ def build_engine(
 ) -> Engine:
     """Load the target and lay out everything around it; choices left open in `config` are written back to it.
 
-    A target that is `loaded` already lends its weights; the cache is this engine's own. With a `team` the model is
+    A target that is already `loaded` shares its weights; the cache is this engine's own. With a `team` the model is
     divided among its ranks, of which this is the first.
     """
     if team is None:
@@ -96,7 +96,7 @@ class Built(NamedTuple):
 def build_runner(
     config: EngineConfig, directory: Path, loaded: Target | None = None, ranks: Ranks | None = None
 ) -> Built:
-    """The device's side of an engine, this rank's part of it where there are several, and the scheduler's sizes."""
+    """Build an engine's device side, or this rank's part of it if there are several, and its scheduler."""
     device = _device(config.device) if ranks is None else ranks.device
     config.device = device.type if ranks is not None else str(device)
     split = None if ranks is None else Split(ranks, gathers=device.type == "cpu" or config.exact)
@@ -115,7 +115,7 @@ def build_runner(
     offload = make_offload(config, target, drafter, blocks, stats)
     scheduler = _scheduler(config, blocks, stats, target.cache.states, states_room, target.switch_length, offload)
     on_gpu = device.type == "cuda"
-    state.tracks = on_gpu  # as the engine will have it, and before graphs are captured: they do what passes do then
+    state.tracks = on_gpu  # as the engine sets it; already here, because graphs are captured before that
     judge = make_judge(config.speculative_config, device, target)
     if face(device) == "triton" and ranks is None and judge.keeps_masks:
         state.make_masks()
@@ -135,7 +135,7 @@ def build_runner(
 
 
 def _allocate(config: EngineConfig, target: Target, drafter: Drafter | None) -> tuple[int, StateRoom]:
-    """Give target and drafter their caches; how many blocks there are, and the room of recurrent states."""
+    """Allocate the caches of target and drafter; returns the number of blocks and the room for recurrent states."""
     nodes, slots = room(config.speculative_config, target.device), config.max_num_seqs
     assert slots
     states_room = state_room(config, target, nodes, cache_bytes(config, target))
@@ -190,7 +190,7 @@ def _scheduler(
 
 
 def check_exact(config: EngineConfig, device: torch.device, drafter: Drafter | None) -> None:
-    """Refuse what exact mode does not hold for: on a GPU a tree's accepted nodes are added in another order."""
+    """Refuse trees in exact mode on a GPU, where a tree's accepted nodes are summed in another order."""
     if config.exact and device.type == "cuda" and drafter is not None and drafter.branching:
         raise ConfigError("exact=True covers chains of drafts on a GPU, not trees; leave out exact or the tree.")
 
@@ -260,7 +260,7 @@ def _choose_sizes(config: EngineConfig, target: Target) -> None:
             f"max_num_batched_tokens={budget} must be at least max_num_seqs={config.max_num_seqs}: "
             "every running request needs a row; raise it or lower max_num_seqs."
         )
-    # On a CPU a large chunk stalls running requests for long and reads no faster.
+    # On a CPU a large prefill chunk stalls running requests for long and is no faster per token.
     config.max_num_batched_tokens = budget or max(256 if on_cpu else 2048, config.max_num_seqs)
 
 

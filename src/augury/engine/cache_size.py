@@ -32,18 +32,18 @@ def cache_type(config: EngineConfig, target: Target) -> torch.dtype:
 
 
 def num_blocks(config: EngineConfig, target: Target, drafter: Drafter | None, taken: int) -> int:
-    """Blocks that fit beside `taken` bytes of the cache's memory, the null block included; a context length left open
-    shrinks to what they hold."""
+    """Number of blocks that fit into the cache's memory less `taken` bytes, the null block included; a context length
+    left open shrinks to what they hold."""
     size, per_token = config.block_size, bytes_per_token(target.layer_shapes, cache_type(config, target))
     if drafter is not None:
         per_token += drafter.bytes_per_token
     assert config.max_num_seqs
     longest = config.max_model_len or target.max_position
     extra = config.speculative_config.max_nodes if config.speculative_config else 0
-    # Everyone at full length, and as much again three times over where old prefixes are worth keeping.
+    # All requests at full length; four times as much if old prefixes are worth keeping.
     useful = config.max_num_seqs * -(-(longest + extra) // size) * (4 if config.enable_prefix_caching else 1) + 1
     free = max(0, cache_bytes(config, target) - taken)
-    # A model without attention keeps nothing by token: blocks only count its tokens, and name its saved states.
+    # A model without attention caches nothing per token: blocks only count its tokens and name its saved states.
     fitting = free // (per_token * size) + 1 if per_token else useful
     blocks = config.num_gpu_blocks_override or min(useful, fitting)
     if target.split is not None:  # a rank with more heads than others has room for fewer blocks
@@ -65,7 +65,7 @@ def num_blocks(config: EngineConfig, target: Target, drafter: Drafter | None, ta
 
 
 def _who_has_memory(config: EngineConfig, target: Target) -> str:
-    """On a GPU whose memory was counted: how much was taken before the cache, by these weights and by others."""
+    """On a GPU whose free memory was measured: how much was in use before the cache, by this process and by others."""
     if target.device.type != "cuda" or config.kv_cache_memory_bytes or config.num_gpu_blocks_override:
         return ""
     free, total = torch.cuda.mem_get_info(target.device)
@@ -75,7 +75,7 @@ def _who_has_memory(config: EngineConfig, target: Target) -> str:
 
 
 def cache_bytes(config: EngineConfig, target: Target) -> int:
-    """What this device has for the cache; of several ranks, what the poorest has: all have as many blocks."""
+    """Bytes that this device has for the cache; with several ranks the least of all, as they have as many blocks."""
     room = _own_bytes(config, target)
     return room if target.split is None else target.split.ranks.least(room)
 

@@ -1,6 +1,6 @@
-"""CUDA graphs of decode passes: captured once for each shape, replayed ever after.
+"""CUDA graphs of decode passes: captured once for each shape, then replayed.
 
-A pass is two graphs, because what grammars allow may come from the host after the target has begun to run.
+A pass is two graphs, because grammar masks may come from the host after the target has begun to run.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Captured:
     ) -> None:
         self._score, self._decide, self._padding_slot = score, decide, padding_slot
         self._recordings: dict[StepShape, Recording] = {}
-        self._first_halves: dict[StepShape, FirstHalf] = {}  # which passes share that differ in what is drafted
+        self._first_halves: dict[StepShape, FirstHalf] = {}  # shared by passes that differ only in draft depth
         self._pool: Any = None  # one for all graphs: only one of them runs at a time
         self._version = 0
         self.replays = 0
@@ -63,7 +63,7 @@ class Captured:
         self._recording(step_input)
 
     def fill(self, step_inputs: Iterable[Any], record: Callable[[Any], None], budget: int) -> None:
-        """Record these, the largest first so that others find their memory free, while they take `budget` bytes."""
+        """Record these, the largest first so that later ones reuse their memory, until they take `budget` bytes."""
         free, _ = torch.cuda.mem_get_info()
         for step_input in step_inputs:
             if free - torch.cuda.mem_get_info()[0] > budget:
@@ -75,7 +75,7 @@ class Captured:
         logger.info("captured %d CUDA graphs in %.1f s; they take %.2f GiB.", self.graphs, self.seconds, taken)
 
     def __call__(self, step_input: Any, version: int) -> StepOutput:
-        """Replay a pass of this shape, capturing it first if it is new; another `version` outdates all graphs."""
+        """Replay a pass of this shape, capturing it first if it is new; a new `version` invalidates all graphs."""
         return self.finish(self.begin(step_input, version))
 
     def begin(self, step_input: Any, version: int) -> Recording:

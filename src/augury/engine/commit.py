@@ -22,12 +22,12 @@ class Update(NamedTuple):
     request: Request
     tokens: list[int]
     accepted: int  # how many of them were drafts
-    trace: dict[str, Any] | None = None  # the step laid open, if the request asked
-    error: Exception | None = None  # why the step had to go on without this request, which has ended
+    trace: dict[str, Any] | None = None  # details of the step, if the request asked for them
+    error: Exception | None = None  # what ended this request; the step went on without it
 
 
 def count(request: Request, nodes: int, tokens: list[int], accepted: int, stats: EngineStats, last: Step) -> Update:
-    """Enter what a request kept of a pass that ran `nodes` of its draft into the figures: engine's, step's, its own."""
+    """Count the tokens a request kept of a pass that ran `nodes` draft nodes, for the engine, the step and itself."""
     stats.generation_tokens += len(tokens)
     last.generation_tokens += len(tokens)
     tags = request.tags
@@ -50,7 +50,7 @@ def count(request: Request, nodes: int, tokens: list[int], accepted: int, stats:
 
 
 def learn(budget: Budget, step: Step) -> None:
-    """Have the controller learn from a pass. Its tokens are given out already: an error must not have it run again."""
+    """Have the controller learn from a pass. Its tokens are out already, so an error must not make it run again."""
     try:
         budget.learn(step)
     except Exception:
@@ -58,7 +58,7 @@ def learn(budget: Budget, step: Step) -> None:
 
 
 def _count_parts(request: Request, nodes: int, accepted: int, stats: EngineStats, last: Step) -> None:
-    """Enter a draft under the names of those who made it."""
+    """Count a draft under the names of the drafters that made it."""
     for name, tried, taken in shared_out(request.draft_parts, nodes, accepted):
         last.parts.append((name, tried, taken))
         for figures in (stats.by_drafter, request.by_drafter):
@@ -67,7 +67,7 @@ def _count_parts(request: Request, nodes: int, accepted: int, stats: EngineStats
 
 
 def drafted(flight: Flight, report: list[GroupReport], branching: bool) -> tuple[list[int], list[int]]:
-    """Nodes and depth of every new draft; those drafted in the pass come with its report."""
+    """Nodes and depth of every new draft; if it was made within the pass, they come with the pass's report."""
     drafts = flight.drafts
     if drafts is None:
         return [0] * len(report), [0] * len(report)

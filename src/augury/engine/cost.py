@@ -1,4 +1,4 @@
-"""What a pass costs on this machine: the target's part by rows, the drafter's by how deep it drafts.
+"""What a forward pass costs on this machine: the target's part by rows, the drafter's by how deep it drafts.
 
 The target's part is measured when the engine starts, on passes of padding, and corrected by every step that is run. A
 machine may have become faster or slower as a whole, so sizes that have not been run for a while follow those that have.
@@ -16,22 +16,22 @@ import numpy as np
 from augury.kernels.budget_numba import learn_pass, pass_seconds, refit
 
 Floats = np.ndarray
-BOUND = 1.25  # one step may say at most this much, up or down: a machine that others use has slow moments
-FOLLOWS = 0.15  # how far a step's size follows what it says
-BEYOND = 0.03  # and all of them a step that has more rows than any
-FADES = 0.98  # of the steps that a size has seen, with each step
-SURPRISE = 2.0  # times what was expected or taken before: as much as one call of a drafter, which may compile, may say
-FORGET = 0.98  # of what is known of a drafter, with each of its calls
-RIDGE = 1e-3  # of what is known: depths that never vary tell the parts apart by size alone
-ROUNDS, FEW = 3, 16  # larger passes are timed once: they are rarer, and steps will correct them
+BOUND = 1.25  # a step counts as at most so many times slower or faster than expected: shared machines have slow moments
+FOLLOWS = 0.15  # how far the estimate for a step's size moves towards the step's time
+BEYOND = 0.03  # how far all estimates move after a step with more rows than any size
+FADES = 0.98  # decay, per step, of the number of steps that each size has seen
+SURPRISE = 2.0  # a drafter's call counts as at most so many times the expected or the last one: it may have compiled
+FORGET = 0.98  # decay, per call, of what is known of a drafter
+RIDGE = 1e-3  # pull towards the last fit, as a share of what is known: a constant depth leaves the parts undetermined
+ROUNDS, FEW = 3, 16  # passes of more than FEW rows are timed once: they are rarer, and steps will correct them
 
 
 class RowCost:
-    """Seconds of a target's pass by its rows, at the sizes that passes are rounded up to."""
+    """Seconds of the target's forward pass by its rows, at the sizes that passes are rounded up to."""
 
     def __init__(self, points: Mapping[int, float], graphs: Callable[[int], list[int]] | None = None) -> None:
         sizes = sorted(points)
-        self._graphs = graphs  # the sizes that passes of so many requests may have, if not all
+        self._graphs = graphs  # the sizes that a pass of so many requests may have; None: all
         self.sizes = np.array(sizes, np.float64)
         self.seconds = np.array(list(accumulate((points[size] for size in sizes), max)))  # never cheaper with more
         self._seen = np.zeros(len(sizes))
@@ -39,51 +39,51 @@ class RowCost:
 
     @property
     def pace(self) -> float:
-        """Times as long as at the start: the machine may have other work by now."""
+        """How many times as long as at the start a pass takes: the machine may have other work by now."""
         return float(self.seconds[0] / self._begun)
 
     def of(self, rows: int, requests: int = 0) -> float:
-        """Past the last size each further row costs what those before it do on average."""
+        """Seconds of a pass; past the last size each further row costs the average of those before it."""
         return float(pass_seconds(float(rows), *self.at(requests)))
 
     def at(self, requests: int = 0) -> tuple[Floats, Floats]:
-        """The sizes of passes that decode so many requests, and what they take; 0: of all passes."""
+        """The sizes of passes that decode so many requests, and their seconds; 0: of all passes."""
         if not requests or self._graphs is None:
             return self.sizes, self.seconds
         places = np.searchsorted(self.sizes, self._graphs(requests))
         return self.sizes[places], self.seconds[places]
 
     def between(self, rows: Floats) -> Floats:
-        """Of passes whose rows are known on average only."""
+        """Seconds of passes of which only the average number of rows is known."""
         beyond = np.maximum(rows - self.sizes[-1], 0.0) * (self.seconds[-1] / self.sizes[-1])
         found: Floats = np.interp(rows, self.sizes, self.seconds) + beyond
         return found
 
     def learn(self, rows: int, seconds: float) -> None:
-        """Take in the time of a pass."""
+        """Learn from the time of a pass."""
         if seconds > 0:
             follows = FOLLOWS if rows <= self.sizes[-1] else BEYOND
             learn_pass(rows, seconds, self.sizes, self.seconds, self._seen, BOUND, follows, FADES)
 
 
 class DraftCost:
-    """Seconds of a drafter by how deep it goes and for how many: a call, a level, and a row of a level each cost."""
+    """Seconds of a drafter by depth and number of requests: so much per call, per level, and per row of a level."""
 
     def __init__(self, level: float) -> None:
-        # A guess until the drafter has been heard: it weighs as much as a tenth of a call.
+        # A guess until a call has been timed; it weighs as much as a tenth of a call.
         self._squares = np.diag([0.1, 0.1, 0.1])
         self._products = self._squares @ np.array([0.0, level, 0.0])
         self._fit = np.array([0.0, level, 0.0])
-        self._last = 0.0  # what the call before took
+        self._last = 0.0  # seconds of the last call
 
     def __call__(self, depth: Floats, requests: int | Floats) -> Floats:
-        """Seconds to draft so deep for so many; 0 levels cost only the call."""
+        """Seconds to draft so deep for so many requests; 0 levels cost only the call."""
         base, level, row = self._fit
         found: Floats = np.maximum(base + depth * (level + row * requests), 0.0)
         return found
 
     def learn(self, depth: int, requests: int, seconds: float) -> None:
-        """Take in the time of a call."""
+        """Learn from the time of a call."""
         x = np.array([1.0, depth, depth * requests])
         expected = float(self(np.array([float(depth)]), requests)[0])
         seconds, self._last = min(seconds, SURPRISE * max(expected, self._last)), seconds
@@ -98,14 +98,14 @@ class DepthCost:
         self._seconds = seconds
 
     def __call__(self, depth: Floats, requests: int | Floats) -> Floats:
-        """Seconds to draft so deep for so many: of the next graph that there is."""
+        """Seconds to draft so deep for so many requests: those of the next larger graph."""
         deep = np.searchsorted(self._depths, depth).clip(max=len(self._depths) - 1)
         many = np.searchsorted(self._requests, requests).clip(max=len(self._requests) - 1)
         found: Floats = self._seconds[deep, many]
         return found
 
     def learn(self, depth: int, requests: int, seconds: float) -> None:
-        """Nothing tells it apart from its pass."""
+        """Do nothing, as the drafter's time cannot be told from its pass's."""
 
 
 def sizes_of(most: int, rounded: Callable[[int], int]) -> list[int]:
@@ -119,7 +119,7 @@ def measure_rows(run: Callable[[int], float], sizes: list[int]) -> dict[int, flo
 
 
 def every_size(points: Mapping[int, float]) -> dict[int, float]:
-    """What sizes between the measured ones cost, where passes are as large as they need be."""
+    """Interpolate the cost of every size, for passes that are not rounded up."""
     sizes = sorted(points)
     every = range(1, sizes[-1] + 1)
     return dict(zip(every, np.interp(every, sizes, [points[size] for size in sizes]).tolist(), strict=True))

@@ -1,7 +1,7 @@
-"""What passes cost here, kept from one start to the next: by machine, model, and how it is run.
+"""Measured costs of passes, kept from one start to the next: by machine, model, and how it is run.
 
-A file that cannot be read or written is no matter: passes are measured then, as they were the first time. What is kept
-need not be exact either, since steps correct it.
+If the file cannot be read or written, passes are measured as on the first start. The figures need not be exact, since
+steps correct them.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ LARGEST = 1 << 16  # bytes of a file
 
 
 def cost_file(config: EngineConfig, directory: Path, device: torch.device) -> Path | None:
-    """Where costs of this model on this machine are kept; None for a model that cannot be told from others."""
+    """The file of this model's costs on this machine; None if the model's files cannot be read to identify it."""
     try:
         model = fingerprint(directory)
     except OSError:
@@ -52,7 +52,7 @@ def cost_file(config: EngineConfig, directory: Path, device: torch.device) -> Pa
 
 
 def remembered(path: Path | None, sizes: list[int], measure: Callable[[], Points]) -> Points:
-    """Seconds by rows of a pass: those kept, if they are of these sizes, else measured and kept."""
+    """Seconds of a pass by its rows: from the file if it has exactly these sizes, else measured and saved."""
     if path is None:
         return measure()
     found = _read(path)
@@ -75,4 +75,4 @@ def _keep(path: Path, points: Points) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_text(path, json.dumps(points))
     except OSError:
-        return  # a home that cannot be written to: measured again next time
+        return  # the directory cannot be written to: measured again next time

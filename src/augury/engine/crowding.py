@@ -1,7 +1,8 @@
-"""Who gives up blocks of the KV cache: they are shared like slots (turns.py), or one client could fill it for all.
+"""Which request gives up its KV cache blocks: clients share blocks as they share slots (turns.py), so that none can
+fill the cache alone.
 
-`running` is oldest first. The oldest request of a client never leaves for another client's, and the oldest of all never
-leaves, so all get on.
+`running` is oldest first. The oldest request of a client is never preempted for another client's, and the oldest of all
+is never preempted, so that all make progress.
 """
 
 from __future__ import annotations
@@ -27,15 +28,15 @@ def crowding(running: Sequence[Request], request: Request, need: int) -> Request
 
 
 def newest_of_many(running: Sequence[Request], holder: tuple[str, ...]) -> Request:
-    """Of a client that holds several slots the newest request of its largest job."""
+    """The newest request of the largest job of a client that holds several slots."""
     held = [r for r in running if r.client[: len(holder)] == holder]
     jobs = Counter(r.client for r in held)
     return max(held, key=lambda r: (jobs[r.client], r.arrival))  # never the client's oldest: it has several
 
 
 def giving_way(running: Sequence[Request], request: Request, need: int) -> Request:
-    """Who leaves for a running request: as above, or the newest of its own job or client if that holds the most, or
-    else the newest of all, which may be the request itself."""
+    """The request to preempt for a running one: as in `crowding`, or the newest of its own job or client if that holds
+    the most, or else the newest of all, which may be the request itself."""
     if (other := crowding(running, request, need)) is not None:
         return other
     group = running
@@ -51,7 +52,7 @@ def giving_way(running: Sequence[Request], request: Request, need: int) -> Reque
 def _held(
     running: Sequence[Request], level: int, default: tuple[str, ...]
 ) -> tuple[Counter[tuple[str, ...]], tuple[str, ...]]:
-    """Blocks by client or job, and who holds the most."""
+    """Blocks by client or job, and the one that holds the most."""
     held: Counter[tuple[str, ...]] = Counter()
     for request in running:
         held[request.client[:level]] += len(request.blocks)

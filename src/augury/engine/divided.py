@@ -1,4 +1,4 @@
-"""An engine of several ranks, as its caller sees it."""
+"""Assembling the ranks of an engine that is divided among several devices."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from augury.model.load import check_split
 
 
 def join(config: EngineConfig, directory: Path, lent: bool) -> Team | None:
-    """The ranks of an engine; None where it has one. In torchrun's other processes this never returns."""
+    """The ranks of an engine, or None if it has only one. In torchrun's other processes this never returns."""
     size = config.tensor_parallel_size
     if size == 1:
         return None

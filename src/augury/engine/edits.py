@@ -1,4 +1,4 @@
-"""What a request's lists of tokens do to logits, as arrays: made once for all answers to a prompt."""
+"""A request's edits to the logits (allowed tokens, biases, bad words) as arrays, made once for all its answers."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ def _ids() -> np.ndarray:
 
 @dataclass(frozen=True, slots=True)
 class LogitEdits:
-    """The tokens that are allowed, those with a bias, and the words that are barred."""
+    """The tokens that are allowed, the tokens with a bias, and the bad words."""
 
     allowed: np.ndarray | None = None  # int64, sorted, each once
     biased: np.ndarray = field(default_factory=_ids)  # int64
     bias: np.ndarray = field(default_factory=lambda: np.zeros(0, np.float32))
-    words: np.ndarray = field(default_factory=lambda: np.zeros((0, 0), np.int64))  # a line a word, right-aligned
+    words: np.ndarray = field(default_factory=lambda: np.zeros((0, 0), np.int64))  # one row per word, right-aligned
 
     @classmethod
     def of(cls, params: SamplingParams, words: list[list[int]]) -> LogitEdits:

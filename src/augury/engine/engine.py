@@ -1,4 +1,4 @@
-"""The loop: plan, launch a pass, take in the pass before it."""
+"""The engine loop: plan, launch a forward pass, commit the results of the pass before it."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ NO_STEP = Step(0, 0, 0, 0, 0.0)
 class Engine:
     """Runs requests on one target, with or without a drafter: plain decoding is the same loop with empty drafts.
 
-    The scheduler and the text are the host's business, the passes are the runner's. With `depth` 1 the host plans and
-    launches a pass while the one before it is under way, so that the device need not wait for the host.
+    The host schedules and handles text; the runner runs the forward passes. With `depth` 1 the host plans and launches
+    a pass while the one before it is still running, so that the device need not wait for the host.
     """
 
     def __init__(self, runner: Runner, scheduler: Scheduler, budget: Budget, stats: EngineStats, depth: int) -> None:
@@ -45,11 +45,11 @@ class Engine:
         self.stats = stats
         self.depth = depth
         self._lost: tuple[list[ScheduledRequest], Exception] | None = None  # a pass whose second half failed
-        self.flights: deque[Flight] = deque()  # passes under way, oldest first
+        self.flights: deque[Flight] = deque()  # passes in flight, oldest first
         self.last = NO_STEP  # the pass that landed in the last step
-        self.in_step: list[Request] = []  # whose pass that was, or whose has failed
+        self.in_step: list[Request] = []  # the requests of that pass, or of one that has failed
         self._landed = 0.0  # when the last pass landed; 0 if nothing has run since
-        self._drafts = 0  # most nodes that it let requests draft
+        self._drafts = 0  # the most nodes that it let a request draft
         captured = self.runner.captured
         assert captured is None or not captured.graphs or self.runner.state.tracks == (depth > 0)
         self.runner.state.tracks = depth > 0
@@ -81,9 +81,9 @@ class Engine:
 
     @torch.inference_mode()
     def step(self) -> list[Update]:
-        """Launch a pass for everyone who can run, take in the one before it, and say what that one added."""
+        """Launch a pass for all requests that can run, commit the one before it, and return what that one added."""
         self.in_step, self.last = [], NO_STEP
-        scheduled = [] if self._must_land else self.scheduler.plan()  # who runs: prompt chunks, draft trees
+        scheduled = [] if self._must_land else self.scheduler.plan()  # which requests run: prompt chunks, draft trees
         if scheduled:
             self.in_step = [item.request for item in scheduled]
             try:
@@ -107,7 +107,7 @@ class Engine:
         return any(r.in_flight and (r.needs_host or (bound and r.grammar)) for r in self.scheduler.running)
 
     def launch(self, scheduled: list[ScheduledRequest]) -> Flight:
-        """Write newcomers to their slots and queue a pass."""
+        """Write newly admitted requests to their slots and queue a pass."""
         self.runner.settle()
         for request in self.scheduler.seated:
             self.seat(request)
@@ -116,20 +116,20 @@ class Engine:
         step = self._begin(scheduled)
         flight = self.runner.launch(scheduled, step)
         if self.runner.on_gpu and self.drafter is not None and self.drafter.looks_up:
-            waits = self._landed and not self.flights  # the device has waited for look-ups, and all that goes with them
+            waits = self._landed and not self.flights  # the device has been idle for look-ups and what goes with them
             step.drafter_seconds = time.perf_counter() - self._landed if waits else 0.0
             step.drafter_depth = self._drafts if waits else 0
         self.scheduler.launched(scheduled)
         return flight
 
     def land(self) -> list[Update]:
-        """Wait for the oldest pass under way and take it in."""
+        """Wait for the oldest pass in flight and commit its results."""
         flight = self.flights.popleft()
         self.in_step = [item.request for item in flight.scheduled]
         try:
             updates = self.commit(flight)
         except Exception as error:
-            if self.flights and self.flights[-1].rest is not None:  # it has only begun, and changed nothing
+            if self.flights and self.flights[-1].rest is not None:  # only its first half runs, which changes nothing
                 self.scheduler.failed(self.flights.pop().scheduled)
             if self.flights:  # another pass builds on this one
                 raise
@@ -145,7 +145,7 @@ class Engine:
         return updates
 
     def _complete(self) -> None:
-        """Launch the second half of a pass that has waited for what grammars allow after the one that has landed."""
+        """Launch the second half of a pass that has waited for grammar masks after the one that has landed."""
         for flight in self.flights:
             try:
                 self.runner.complete(flight)
@@ -155,14 +155,14 @@ class Engine:
             self.scheduler.failed(self.flights.pop().scheduled)
 
     def _relaunch(self, scheduled: list[ScheduledRequest], error: Exception) -> list[Update]:
-        """A pass could not be launched: take in those before it, then find out whose fault it is."""
+        """Recover from a failed launch: commit the passes before it, then find the requests that make it fail."""
         updates = []
         while self.flights:
             updates += self.land()
         return updates + run_again(self, scheduled, error)
 
     def run_pass(self, scheduled: list[ScheduledRequest]) -> list[Update]:
-        """One pass for these, waited for; nothing of it is kept on the host unless all of it succeeds."""
+        """Run one pass for these and wait for it; the host keeps nothing of it unless all of it succeeds."""
         flight = self.launch(scheduled)
         try:
             return self.commit(flight)
@@ -183,7 +183,7 @@ class Engine:
             self.finish(request)
 
     def seat(self, request: Request, fresh: bool = True) -> None:
-        """Write the host's record of a request to its slot; the drafter hears of it if it has just been admitted."""
+        """Write the host's record of a request to its slot; `fresh`: just admitted, so the drafter is told of it."""
         self.state.seat(request)
         if self.drafter is not None and self.drafter.looks_up:
             self.runner.texts.seat(request)
@@ -195,7 +195,7 @@ class Engine:
             self.runner.admit(request)
 
     def _restore(self, request: Request) -> None:
-        """Begin a slot with the state that belongs to the blocks found in the prefix cache."""
+        """Load the recurrent state that was saved after the blocks found in the prefix cache, if any, into a slot."""
         if self.scheduler.states is not None and (line := self.scheduler.states.found(request)) >= 0:
             assert self.target.cache.states is not None
             self.target.cache.states.restore(request.slot, line, request.computed)
@@ -215,13 +215,13 @@ class Engine:
         return Step(len(scheduled), rows, sum(prompts), max(allowed), begun, sample=sample)
 
     def commit(self, flight: Flight) -> list[Update]:
-        """Take the outcome to the host: text, stops, cache, counters. A request that fails here fails alone."""
+        """Commit a pass's outcome on the host: text, stops, cache, counters. A request that fails here fails alone."""
         report = self.runner.land(flight)  # here the host waits for the pass
         now = time.perf_counter()
         flight.step.seconds, self._landed = now - (self._landed or flight.step.begun), now
         self._drafts = flight.step.budget
         if self.state.leader is not None:
-            self.state.leader.ranks.check()  # a pass that lost a rank on its way holds nothing
+            self.state.leader.ranks.check()  # the results of a pass that lost a rank are void
         self.runner.look_up(flight, report)
         nodes, depths = drafted(flight, report, self.drafter is not None and self.drafter.branching)
         predicted = predict(flight, report, nodes, depths, self.state, self.drafter)
@@ -244,7 +244,7 @@ class Engine:
         return list((updates | self._let_go(flight, guilty)).values())
 
     def _let_go(self, flight: Flight, guilty: dict[Request, Exception]) -> dict[Request, Update]:
-        """Those who have ended or failed leave, after the next pass is launched as a whole: it reads their slots."""
+        """Take out ended and failed requests, once the whole of the next pass is launched, as it reads their slots."""
         failed = {}
         for request in (item.request for item in flight.scheduled if item.epoch == item.request.epoch):
             try:
@@ -280,13 +280,13 @@ class Engine:
         return update
 
     def _note_draft(self, request: Request, nodes: int, depth: int, ahead: Ahead | None) -> None:
-        """Note what is pending, without what a grammar forbids."""
+        """Record the pending draft, without the nodes that a grammar forbids."""
         request.draft_nodes, request.draft_depth = nodes, depth
         if ahead is not None and not request.finish_reason and not keep_to_grammar(request, ahead, self.state):
-            self.scheduler.restart(request)  # its next pass has begun, and is of no use
+            self.scheduler.restart(request)  # its next pass has begun, and the results are useless
 
     def finish(self, request: Request) -> None:
-        """Take a request that has ended out of its slot, and count it."""
+        """Free the slot of a request that has ended, and count it."""
         try:
             if self.drafter is not None and request.slot >= 0:
                 if self.saver is not None:

@@ -1,4 +1,4 @@
-"""A pass under way, from its launch until the host has read what it reports."""
+"""A forward pass in flight: from its launch until the host has read its report."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from augury.verify.tree import Draft
 
 @dataclass(slots=True)
 class Flight:
-    """A pass under way."""
+    """A forward pass in flight."""
 
     scheduled: list[ScheduledRequest]
     step: Step
     step_input: StepInput
     rest: Callable[[], StepOutput] | None = None  # its second half, until that is launched
-    output: StepOutput = field(init=False)  # a captured pass leaves it where the next does: read it before that one
+    output: StepOutput = field(init=False)  # of a captured pass: overwritten by the next, so read it before that one
     drafts: Draft | None = field(init=False)
     report: Tensor = field(init=False)  # int64 [G, ...], see StepOutput
     landed: torch.cuda.Event | None = None  # None: it is over
 
     def land(self) -> list[list[int]]:
-        """Wait for the pass; its report, a list a group."""
+        """Wait for the pass and return its report, one list per group."""
         if self.landed is not None:
             self.landed.synchronize()
         return self.report.tolist()

@@ -1,4 +1,4 @@
-"""The other ranks' side of an engine: carry out what rank 0 tells, pass by pass."""
+"""The other ranks' side of an engine: they carry out rank 0's orders, pass by pass."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class RankFollower:
                 getattr(self, f"do_{order}")(*what)
 
     def do_seat(self, record: dict[str, Any]) -> None:
-        """A request takes a slot, or is written to it again."""
+        """Write a request to its slot, for the first time or again."""
         seat(self.state, record)
 
     def do_admit(self, slot: int, prompt_len: int, cached: int, tenant: str, request: str) -> None:
@@ -49,7 +49,7 @@ class RankFollower:
             self.runner.run(unpacked(packed, self.runner.target.device))
 
     def do_advance(self, *packed: Any) -> None:
-        """A pass that is not replayed from a graph."""
+        """Run a pass that is not replayed from a graph."""
         with self.ranks.together():
             self.runner.advance(unpacked(packed, self.runner.target.device))
 
@@ -60,15 +60,15 @@ class RankFollower:
             self.runner.captured.record(unpacked(packed, self.runner.target.device), self.state.version)
 
     def do_drafts(self, slots: list[int], tokens: Any, parents: Any, counts: list[int]) -> None:
-        """A drafter on rank 0's host has drafted."""
+        """Write the drafts that a drafter on rank 0's host has made."""
         write_drafts(self.state, slots, tokens, parents, counts)
 
     def do_expect(self, guesses: list[int], slot: int) -> None:
-        """What a client expects takes the place of a draft."""
+        """Replace a slot's draft by tokens of the text that its client predicts."""
         leave(guesses, slot, self.state)
 
     def do_rewrite(self, slot: int, kept: list[int], tokens: list[int], parents: list[int], bits: Any) -> None:
-        """A grammar has taken nodes out of a draft."""
+        """Remove the nodes that a grammar forbids from a draft."""
         rewrite(self.state, slot, kept, tokens, parents, None if bits is None else np.array(bits, np.int32))
 
     def do_discard(self, slot: int, length: int) -> None:
@@ -83,6 +83,6 @@ class RankFollower:
             self.drafter.reset(slot)
 
     def do_rest(self) -> None:
-        """The drafter may rest while no request drafts."""
+        """Let the drafter rest, that is, skip its forward passes while no request drafts."""
         if self.drafter is not None:
             self.runner.let_rest()

@@ -1,4 +1,4 @@
-"""A rank that is not the first: meet the others, build this part of the model, carry out what rank 0 tells."""
+"""A rank other than 0: meet the others, build this rank's part of the model, carry out rank 0's orders."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from augury.engine.team import BUILD, END, device_of
 from augury.parallel.errors import RanksLost
 from augury.parallel.ranks import Ranks
 
-GLANCE = 0.5  # seconds between two looks at whether rank 0 is there
+GLANCE = 0.5  # seconds between two checks that rank 0's process is alive
 
 
 def serve(ranks: Ranks) -> None:
-    """Engine after engine, until rank 0 needs no more."""
+    """Serve one engine after another, until rank 0 needs no more."""
     while (message := ranks.hear())[0] != END:
         if message[0] != BUILD:  # it was for an engine that is closed already
             continue
@@ -39,7 +39,7 @@ def serve(ranks: Ranks) -> None:
 
 
 def launched(config: EngineConfig) -> None:
-    """What a process of torchrun's does that is not rank 0: follow, then leave."""
+    """Run one of torchrun's processes other than rank 0's: follow rank 0, then exit."""
     rank, size = int(os.environ["RANK"]), config.tensor_parallel_size
     store, *_ = next(dist.rendezvous("env://"))
     place = int(os.environ.get("LOCAL_RANK", rank))
@@ -57,14 +57,14 @@ def leave_with(leader: int, meeting: Path) -> None:
 def _leave(meeting: Path, code: int) -> None:
     shutil.rmtree(meeting.parent, ignore_errors=True)
     sys.stderr.flush()
-    os._exit(code)  # torch takes a second to take itself apart
+    os._exit(code)  # a regular exit takes a second in torch
 
 
 def main() -> None:
-    """A process that rank 0 has started: its arguments are where to meet, its rank, their number, its device, and the
-    number of rank 0's process."""
+    """Run a process that rank 0 has started: its arguments are the file to meet at, its rank, the number of ranks, its
+    device, and the id of rank 0's process."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to all; rank 0 decides
-    logging.getLogger("augury").setLevel(logging.ERROR)  # rank 0 says the rest
+    logging.getLogger("augury").setLevel(logging.ERROR)  # rank 0 logs the rest
     meeting, (rank, size) = Path(sys.argv[1]), map(int, sys.argv[2:4])
     threading.Thread(target=leave_with, args=(int(sys.argv[5]), meeting), daemon=True).start()
     device, code = torch.device(sys.argv[4]), 0
@@ -73,7 +73,7 @@ def main() -> None:
         Ranks.arrive(store, rank)
         serve(Ranks(store, rank, size, device))
     except RanksLost as lost:
-        if lost.__cause__ is not None:  # this rank's own fault; otherwise another has told already
+        if lost.__cause__ is not None:  # this rank has failed; otherwise another one has reported it already
             print(f"augury: {lost}", file=sys.stderr)
         code = 1
     _leave(meeting, code)

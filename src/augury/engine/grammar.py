@@ -1,9 +1,9 @@
 """Structured output: which tokens a request's grammar allows, after its text and after every drafted node.
 
-Parsing is llguidance's, in a process for each grammar (grammar_pool.py): a schema can make it overflow its stack, take
-all memory or never return, at its first mask or at its thousandth, and then only requests with this grammar end. What
-comes to the engine are masks. A grammar's place moves with the tokens a request keeps: what is run again after a
-preemption, or found in the prefix cache, is not read again.
+llguidance does the parsing, in a process for each grammar (grammar_pool.py): a schema can make it overflow its stack,
+take all memory or never return, at its first mask or at its thousandth, and then only requests with this grammar end.
+The engine receives masks. A request's place in its grammar advances with the tokens that the request keeps: tokens that
+are computed again after a preemption, or found in the prefix cache, are not parsed again.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os
 
 
 class Ahead(NamedTuple):
-    """What a step needs of a grammar: to read tokens, and to look at a draft after them."""
+    """What a step asks of a grammar: to consume tokens, and to check the draft after them."""
 
     grammar: Grammar
     read: Sequence[int]
@@ -39,7 +39,7 @@ class Ahead(NamedTuple):
 
 
 class GrammarMatcher:
-    """The state of one request in a grammar's process."""
+    """A handle on one request's parser state in its grammar's process."""
 
     def __init__(self, pool: Pool, process: GrammarChild, place: int, bare: bool) -> None:
         self.pool, self.process, self.place, self.bare = pool, process, place, bare
@@ -52,35 +52,35 @@ class GrammarMatcher:
         return GrammarMatcher(self.pool, self.process, self.process.copy(self.place, bare), bare)
 
     def consume_token(self, token: int) -> None:
-        """Read a token, behind the back of the request."""
+        """Advance the parser by a token that the request does not have."""
         self.process.send(step=[(self.place, [token], None, [])], burst=self.pool.limits.burst_seconds)
         self.process.link.receive()
 
 
 class Grammar:
-    """One request's place in its grammar, and the masks of the next pass."""
+    """One request's place in its grammar, and the masks for its next pass."""
 
     def __init__(self, matcher: GrammarMatcher, masks: np.ndarray) -> None:
         self._matcher = matcher
         self.masks = masks  # int32 [1 + nodes, W]: after the text, after each pending node
-        self.error: str | None = None  # why the grammar can go no further, in one line
+        self.error: str | None = None  # why the grammar cannot be parsed further, in one line
         self._foreseen: list[bool] = []  # for tokens that were read ahead: whether nothing may follow
-        self._kept: list[int] | None = None  # of a draft that was looked at ahead
+        self._kept: list[int] | None = None  # the allowed nodes of a draft that was checked ahead
 
     def fork(self) -> Grammar:
-        """Another request's, from the same place."""
+        """A copy for another request, at the same place."""
         return Grammar(self._matcher.fork(self._matcher.bare), self.masks)
 
     def consume(self, token: int) -> bool:
-        """Read a token the request has kept; whether nothing may follow it."""
+        """Consume a token that the request has kept; returns whether nothing may follow it."""
         if not self._foreseen:
             advance([Ahead(self, [token], None)])
         return self._foreseen.pop(0)
 
     def look_ahead(self, tokens: Sequence[int], parents: Sequence[int]) -> list[int]:
-        """The nodes of a draft that the grammar allows, in order; afterwards `masks` is for the text and for them.
+        """The nodes of a draft that the grammar allows, in order; `masks` are then those after the text and after them.
 
-        A node goes with the whole path to it, so what hangs below a forbidden node goes too.
+        A node is checked with the whole path to it, so the descendants of a forbidden node are dropped too.
         """
         if self._kept is None:
             advance([Ahead(self, [], tokens, parents)])
@@ -101,7 +101,7 @@ class Grammar:
 
 
 def advance(asked: Iterable[Ahead]) -> None:
-    """Ask every grammar of a step at once: their processes work side by side."""
+    """Query all grammars of a step at once: their processes work in parallel."""
     groups: dict[GrammarChild, list[Ahead]] = {}
     for one in asked:
         groups.setdefault(one.grammar._matcher.process, []).append(one)
@@ -139,7 +139,7 @@ def _lose(process: GrammarChild, group: list[Ahead]) -> None:
 
 
 class Grammars:
-    """Compiles what requests ask for, for one vocabulary; a source seen before is not compiled again."""
+    """Compiles the grammars of requests, for one vocabulary; a source seen before is not compiled again."""
 
     def __init__(self, tokenizer: Tokenizer, vocab: int, limits: GrammarLimits | None = None) -> None:
         _check(tokenizer)
@@ -154,8 +154,8 @@ class Grammars:
         return self.pool.ask(source_of(params.structured_outputs), client)
 
     def begin(self, params: SamplingParams, process: GrammarChild) -> Grammar:
-        """A request's grammar at its beginning."""
-        # Who ignores the end of text reads on for as long as the grammar has more to say.
+        """A request's grammar, at its start."""
+        # With `ignore_eos` a text continues for as long as the grammar allows anything but its end.
         matcher = GrammarMatcher(self.pool, process, process.copy(0, params.ignore_eos), params.ignore_eos)
         grammar = Grammar(matcher, np.frombuffer(process.mask, dtype=np.int32)[None])
         if params.ignore_eos:
@@ -163,7 +163,7 @@ class Grammars:
         return grammar
 
     def start(self, params: SamplingParams) -> Grammar | None:
-        """A request's grammar, compiled here and now, or None if it asks for none; a ConfigError if it has none."""
+        """A request's grammar, compiled while the caller waits; None if it has none. ConfigError if it cannot be."""
         if params.structured_outputs is None:
             return None
         with self._lock:

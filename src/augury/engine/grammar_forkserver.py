@@ -1,6 +1,6 @@
-"""The fork server: it reads the vocabulary once, and every grammar gets a process of its own from it in a millisecond.
+"""The fork server: it reads the vocabulary once, then forks a process for each grammar, in a millisecond.
 
-Started by grammar_server.py. It has one thread and no torch, so forking it is safe; when the engine goes, it goes, and
+Started by grammar_server.py. It has one thread and no torch, so forking it is safe; when the engine ends, it ends, and
 its children with it.
 """
 
@@ -29,7 +29,7 @@ class ForkServer:
     """Forks, kills and reaps processes on demand."""
 
     def __init__(self, control: socket.socket, *given: Any) -> None:
-        self._control, self._given = control, given  # to every child
+        self._control, self._given = control, given  # `given`: passed to every child
         self._numbers: dict[int, int] = {}  # by process id
         self._wake, waker = socket.socketpair()
         waker.setblocking(False)
@@ -38,7 +38,7 @@ class ForkServer:
         signal.set_wakeup_fd(waker.fileno(), warn_on_full_buffer=False)
 
     def run(self) -> None:
-        """Serve until the engine has gone."""
+        """Serve until the engine hangs up."""
         while True:
             ready, _, _ = select.select([self._control, self._wake], [], [])
             if self._wake in ready:
@@ -89,13 +89,13 @@ class ForkServer:
 
 
 def die_with_parent() -> None:
-    """End with the fork server, at work or not."""
+    """Have the kernel kill this process when the fork server ends, busy or not."""
     with suppress(OSError, AttributeError):  # Linux only; elsewhere a child ends when it next reads
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def main(descriptor: int, vocabulary: int) -> int:
-    """Read the vocabulary, say so, and serve."""
+    """Read the vocabulary, report that it is ready, and serve."""
     control = socket.socket(fileno=descriptor)
     with os.fdopen(vocabulary) as file:
         given = json.load(file)
@@ -115,6 +115,6 @@ def main(descriptor: int, vocabulary: int) -> int:
 
 
 if __name__ == "__main__":
-    for number in (signal.SIGINT, signal.SIGTERM):  # sent to everyone, they are for the engine
+    for number in (signal.SIGINT, signal.SIGTERM):  # sent to all processes, they are for the engine to handle
         signal.signal(number, signal.SIG_IGN)
     os._exit(main(int(sys.argv[1]), int(sys.argv[2])))

@@ -1,4 +1,4 @@
-"""A grammar's process as the engine sees it, and those who wait for one."""
+"""A grammar's process as the engine sees it, and the requests that wait for one."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from typing import Any
 from augury.engine.grammar_source import GrammarSource
 from augury.engine.grammar_wire import Link
 
-OWN_BYTES = 2 << 20  # of a process beyond what its grammar needs
+OWN_BYTES = 2 << 20  # memory of a process besides what its grammar needs
 
 
 class Busy(Exception):
-    """No fault of the request: it may be asked again in a moment."""
+    """A refusal through no fault of the request, which may be sent again in a moment."""
 
 
 class GrammarChild:
@@ -26,36 +26,36 @@ class GrammarChild:
         self.bytes, self.mask, self.places = OWN_BYTES, b"", itertools.count(1)
         self.error: str | None = None
         self.live = 0  # requests that have a place in it
-        self.promised = 0.0  # until when it is not idle, because those who asked for it have not come yet
+        self.promised = 0.0  # until when it counts as in use, as requests that asked for it have not taken places yet
         self._copies: list[tuple[int, int, bool]] = []
         self._dropped: list[int] = []
 
     def copy(self, old: int, bare: bool) -> int:
-        """A new place where the old one is; the process hears of it with its next message."""
+        """Copy a place and return the number of the new one; the process is told with the next message."""
         new = next(self.places)
         self.live += 1
         self._copies.append((old, new, bare))
         return new
 
     def drop(self, place: int) -> None:
-        """The process has gone."""
+        """Give up a place; the process is told with the next message."""
         self.live -= 1
         self._dropped.append(place)
 
     def send(self, **message: Any) -> None:
-        """Send a message, and what waits to go with it."""
+        """Send a message, with the pending copies and drops of places."""
         copies, self._copies = self._copies, []
         dropped, self._dropped = self._dropped, []
         self.link.send({**message, "copy": copies, "drop": dropped})
 
     def measure(self, grown: int) -> None:
-        """Note how much memory it says it holds."""
+        """Note how far its memory has grown, as it reports."""
         self.bytes = OWN_BYTES + grown
 
 
 @dataclass(eq=False)
 class Ticket:
-    """One request's turn: in the end a process or an error."""
+    """One request's wait for a compilation, which results in a process or an error."""
 
     result: GrammarChild | Exception | None = None
 
@@ -65,16 +65,16 @@ class Ticket:
         return self.result is not None
 
     def process(self) -> GrammarChild:
-        """What it was waiting for, or the error."""
+        """The process it was waiting for; raises the error if there is one instead."""
         if isinstance(self.result, GrammarChild):
             return self.result
         assert self.result is not None
-        raise copy(self.result)  # raised itself, it would keep the frames of all who wait for the same source
+        raise copy(self.result)  # the original would keep the frames of all that wait for the same source
 
 
 @dataclass(eq=False)
 class GrammarJob:
-    """A source on its way to its process, and those who wait for it."""
+    """A source that is queued or being compiled, and the tickets that wait for it."""
 
     source: GrammarSource
     key: str

@@ -1,33 +1,31 @@
-"""What one grammar may cost. Its process enforces this; the engine sees how it ended and says so to the client."""
+"""What one grammar may cost. Its process enforces this; the engine sees how it ended and tells the client."""
 
 from __future__ import annotations
 
 import signal
 from typing import NamedTuple
 
-SILENCE_SECONDS = 20.0  # of anyone's time: the process is stopped, or the machine is too busy to run it
-MESSAGE = 500  # characters of the library's own words
+SILENCE_SECONDS = 20.0  # of wall time: the process is stopped, or the machine is too busy to run it
+MESSAGE = 500  # characters kept of the library's own messages
 KINDS = {signal.SIGPROF: "time", signal.SIGSEGV: "stack", signal.SIGBUS: "stack", signal.SIGABRT: "memory"}
 
 
 class GrammarLimits(NamedTuple):
-    """Of one grammar; seconds are of processor time, so that a busy machine refuses nothing that an idle one takes."""
+    """Limits of one grammar; in processor seconds, so that a busy machine refuses nothing that an idle one accepts."""
 
     compile_seconds: float = 5.0  # before its first mask
-    burst_seconds: float = 0.5  # that masks may be behind by
-    token_seconds: float = 0.005  # that every token read and every mask adds to what is left
-    draft_seconds: float = (
-        0.02  # after which the rest of a draft is dropped: it decides how fast a text comes, not what
-    )
+    burst_seconds: float = 0.5  # that masks may be late by
+    token_seconds: float = 0.005  # that every token read and every mask adds to the time left
+    draft_seconds: float = 0.02  # after which the rest of a draft is dropped: that affects the speed, not the text
     stack_bytes: int = 256 << 20
     memory_bytes: int = 512 << 20
 
     def share(self, processes: int, cores: int) -> float:
-        """How late each grammar may be in a step with so many: together they delay it no longer than one."""
+        """How late each of so many grammars may be in a step: together they delay it no longer than one would."""
         return max(self.burst_seconds / 10, min(self.burst_seconds, self.burst_seconds * cores / processes))
 
     def broken(self, status: int | None, compiling: bool) -> str | None:
-        """Which of them a process broke that ended with this wait status; None where its end was not its own doing."""
+        """The limit that a process broke, by its wait status, as a message; None if its end was not its own fault."""
         if status is None or (number := status & 0x7F) == signal.SIGKILL:
             return None
         kind = outcome(status)

@@ -24,34 +24,34 @@ class GrammarState:
         self._matcher, self._width, self._barred = matcher, width, barred
 
     def fork(self, barred: np.ndarray | None) -> GrammarState:
-        """The same place for another; `barred` are words of tokens that it wants only as a last choice."""
+        """A copy for another request; `barred` is a mask of tokens that it takes only if nothing else is allowed."""
         return GrammarState(self._matcher.deep_copy(), self._width, barred)
 
     @property
     def error(self) -> str | None:
-        """Why the grammar can go no further, in one line."""
+        """Why the grammar cannot be parsed further, in one line; None if it can."""
         return " ".join(self._matcher.get_error().split())[:MESSAGE] if self._matcher.is_error() else None
 
     def consume(self, token: int) -> bool:
-        """Read a token the request has kept; whether nothing may follow it."""
+        """Consume a token that the request has kept; returns whether nothing may follow it."""
         return not self._matcher.consume_token(token) or bool(self._matcher.is_stopped())
 
     def mask(self) -> np.ndarray:
-        """Words of the tokens that may come next."""
+        """The mask of the tokens that may come next: int32 words, a bit per token."""
         return self._mask(self._matcher)
 
     def look_ahead(self, tokens: Sequence[int], parents: Sequence[int], seconds: float) -> tuple[list[int], np.ndarray]:
         """The nodes of a draft that the grammar allows, in order, and the masks after the text and after each of them.
 
-        A node goes with the whole path to it, so what hangs below a forbidden node goes too. What is not
-        reached within the seconds of processor time goes as well.
+        A node is checked with the whole path to it, so the descendants of a forbidden node are dropped too. So is what
+        is not reached within `seconds` of processor time.
         """
         found = {ROOT: self.mask()}
         if tokens:
             kids: dict[int, list[int]] = {}
             for node, parent in enumerate(parents):
                 kids.setdefault(parent, []).append(node)
-            # On a copy: a guess that drives the parser over its limits must not end the request.
+            # On a copy: a draft that drives the parser over its limits must not end the request.
             limit = time.process_time() + seconds
             self._visit(self._matcher.deep_copy(), ROOT, kids, tokens, found, limit)
         kept = sorted(found)
@@ -66,7 +66,7 @@ class GrammarState:
         found: dict[int, np.ndarray],
         limit: float,
     ) -> None:
-        """Add the allowed nodes below `node`, where the scout stands, and come back to it."""
+        """Add the allowed nodes below `node`, where the scout stands, and roll it back to there."""
         if scout.is_stopped():
             return
         for child in kids.get(node, ()):
@@ -89,7 +89,7 @@ class GrammarState:
 
 
 def end_words(ends: Sequence[int], width: int) -> np.ndarray:
-    """Words of the tokens that end a text."""
+    """The mask of the tokens that end a text."""
     words = np.zeros(width, dtype=np.int32)
     for token in ends:
         words.view(np.uint32)[token // WORD_BITS] |= np.uint32(1 << token % WORD_BITS)
@@ -97,5 +97,5 @@ def end_words(ends: Sequence[int], width: int) -> np.ndarray:
 
 
 def allows(mask: np.ndarray, token: int) -> bool:
-    """Whether a mask has a token."""
+    """Whether a mask allows a token."""
     return 0 <= token < len(mask) * WORD_BITS and bool(int(mask[token // WORD_BITS]) >> token % WORD_BITS & 1)

@@ -1,4 +1,4 @@
-"""Compiled grammars, each in a process of its own: who is compiled next, what is kept, what is refused and why."""
+"""Compiled grammars, each in a process of its own: what is compiled next, what is kept, what is refused and why."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ AT_ONCE = 2  # compilations; at most one of them of a large source, so that smal
 QUEUED = 256  # sources that may wait to be compiled
 WAIT_SECONDS = 20.0  # that one may wait
 WALL_SECONDS = 60.0  # that one may take on a busy machine; its processor time has its own, shorter limit
-PROMISE_SECONDS = 5.0  # that a compiled grammar waits for those who asked for it
-TRIES = 3  # for a compilation that the system ended, or a fork server that did
+PROMISE_SECONDS = 5.0  # that a compiled grammar is held for the requests that asked for it
+TRIES = 3  # for a compilation whose process the system ended, or a fork server that does not start
 KEPT_BYTES = 64 << 20  # of compiled grammars not in use
 LIVE_BYTES = 1 << 30  # of all of them
 LIVE = 256  # processes
@@ -39,12 +39,12 @@ class Refusal(NamedTuple):
 
 
 class Pool:
-    """Compiles sources, keeps what was compiled within bytes, and lets clients take turns."""
+    """Compiles sources, keeps compiled grammars within a limit of bytes, and lets clients take turns."""
 
     def __init__(self, vocabulary: Callable[[], dict[str, Any]], limits: GrammarLimits) -> None:
         self.counts = dict.fromkeys(GRAMMAR_OUTCOMES, 0)
         self._vocabulary, self.limits = vocabulary, limits
-        self._servers: list[ForkServerClient] = []  # one, once it has been needed
+        self._servers: list[ForkServerClient] = []  # at most one, started when it is first needed
         self._launch: threading.Thread | None = None
         self._launched: list[ForkServerClient | Exception] = []
         self._unstarted = 0
@@ -58,7 +58,7 @@ class Pool:
     # --- asking ------------------------------------------------------------------------------------------------------
 
     def ask(self, source: GrammarSource, client: str = "") -> Ticket:
-        """Have a source compiled for a client; `poll` brings it on."""
+        """Queue a source to be compiled for a client; `poll` advances it."""
         key, ticket = source.key, Ticket()
         if (process := self._kept(key)) is not None:
             self.counts["reused"] += 1
@@ -74,23 +74,23 @@ class Pool:
         return ticket
 
     def forget(self, ticket: Ticket) -> None:
-        """The request no longer waits; a grammar without waiting requests is not compiled."""
+        """Note that a request no longer waits; a grammar that no request waits for is not compiled."""
         for job in self._queue.take(lambda job: job.tickets == [ticket]):
             del self._jobs[job.key]
 
     def wait(self, ticket: Ticket) -> GrammarChild:
-        """Wait until a compilation has ended."""
+        """Wait until a compilation has ended; returns its process or raises its error."""
         while not ticket.done:
             self.poll(0.1)
         return ticket.process()
 
     @property
     def bytes(self) -> int:
-        """What all compiled grammars hold."""
+        """Memory of all compiled grammars."""
         return sum(process.bytes for process in self._ready.values())
 
     def poll(self, seconds: float = 0.0) -> None:
-        """Bring compilations on; waits for news at most so long."""
+        """Advance compilations; waits at most so long for one to report."""
         if not self._jobs:
             return
         self._serve_start()
@@ -111,7 +111,7 @@ class Pool:
     # --- the fork server ---------------------------------------------------------------------------------------------
 
     def _serve_start(self) -> None:
-        """Start a fork server for the first job, in a thread: writing down a large vocabulary takes a moment."""
+        """Start a fork server for the first job, in a thread: serializing a large vocabulary takes a moment."""
         if self._servers or not self._jobs:
             return
         if self._launch is None:
@@ -185,7 +185,7 @@ class Pool:
         return True
 
     def _look(self, job: GrammarJob) -> None:
-        """See what has come of a compilation."""
+        """Check on a compilation: it may have succeeded, failed, or run out of time."""
         assert job.process is not None
         try:
             found = job.process.link.poll()
@@ -210,7 +210,7 @@ class Pool:
         self._evict()
 
     def _lost(self, job: GrammarJob) -> None:
-        """A compilation's process has ended: by its limits, or by no fault of the grammar's."""
+        """Handle the end of a compilation's process: refuse a grammar that broke a limit, else compile it again."""
         assert job.process is not None
         self._compiling.remove(job)
         job.process.link.close()
@@ -236,7 +236,7 @@ class Pool:
         self._end(job, error, kind)
 
     def _late(self) -> None:
-        """Requests that waited too long for their turn are refused; clients may try again."""
+        """Refuse requests that have waited too long for their turn; clients may try again."""
         oldest = time.monotonic() - WAIT_SECONDS
         for job in self._queue.take(lambda job: job.queued < oldest):
             self._end(job, Busy("others' grammars are being compiled; try again in a moment."), "busy")
@@ -249,7 +249,7 @@ class Pool:
     # --- keeping -----------------------------------------------------------------------------------------------------
 
     def _kept(self, key: str) -> GrammarChild | None:
-        """The process of a source that was compiled before, if it still lives."""
+        """The process of a source that was compiled before, if it is still alive."""
         process = self._ready.get(key)
         if process is None:
             return None
@@ -269,7 +269,7 @@ class Pool:
         return len(self._ready) < LIVE and self.bytes <= LIVE_BYTES
 
     def _evict(self, one: bool = False) -> None:
-        """End the processes that were idle for longest, down to the limit; `one` at least, if there is one."""
+        """End the processes that were idle for longest, down to KEPT_BYTES; with `one`, at least one of them."""
         now = time.monotonic()
         idle = [key for key, process in self._ready.items() if process.live == 0 and process.promised < now]
         held = sum(self._ready[key].bytes for key in idle)
@@ -282,12 +282,12 @@ class Pool:
             process.link.close()
 
     def lost(self, process: GrammarChild) -> str:
-        """A process has ended while requests used it: why."""
+        """Note that a process has ended while requests used it, and return why."""
         self._ready.pop(process.source.key, None)
         process.link.close()
         self.counts["stopped"] += 1
         if self._servers:
-            self._servers[0].kill(process.number)  # if it does not answer rather than being gone
+            self._servers[0].kill(process.number)  # it may be alive and not answer
         status = self._servers[0].status(process.number) if self._servers else None
         return self.limits.broken(status, compiling=False) or "the process that held it was ended; ask again."
 

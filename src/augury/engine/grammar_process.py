@@ -1,4 +1,4 @@
-"""One grammar's process: it compiles the grammar, then says what it allows, until the engine hangs up.
+"""One grammar's process: it compiles the grammar, then makes masks, until the engine hangs up.
 
 The kernel ends it when it runs over its processor time (SIGPROF), its memory (the allocator aborts) or its stack.
 """
@@ -19,11 +19,11 @@ from augury.engine.grammar_source import GrammarSource, readable
 from augury.engine.grammar_vocabulary import GrammarVocabulary
 from augury.engine.grammar_wire import Gone, Link
 
-MEASURED_EVERY = 64  # steps: asking the system takes longer than many a mask
+MEASURED_EVERY = 64  # steps: asking the system for memory in use takes longer than many a mask
 
 
 def earn(seconds: float, most: float) -> None:
-    """Add to the processor time that is left, up to the most there may be; the process ends when it has none."""
+    """Add to the processor time that is left, up to `most`; the process is ended when it has none."""
     left, _ = signal.setitimer(signal.ITIMER_PROF, most)
     if left + seconds < most:  # else there is no need for a second call
         signal.setitimer(signal.ITIMER_PROF, left + seconds)
@@ -39,7 +39,7 @@ class GrammarProcess:
         self._base, self._grown, self._steps = resident(), 0, 0
 
     def run(self) -> None:
-        """Serve until the engine has gone."""
+        """Serve until the engine hangs up."""
         limit_memory(self._limits.memory_bytes)
         try:
             while True:
@@ -64,7 +64,7 @@ class GrammarProcess:
             mask, error = place.mask(), place.error
         except MemoryError:
             os.abort()
-        except BaseException as problem:  # a panic of the library's is no Exception
+        except BaseException as problem:  # a panic in the library is not an Exception
             error = " ".join(str(problem).split())[:MESSAGE] or type(problem).__name__
         signal.setitimer(signal.ITIMER_PROF, self._limits.burst_seconds)
         if error is not None:
@@ -97,7 +97,7 @@ class GrammarProcess:
         self._link.send({"answers": answers, "bytes": self._bytes()}, b"".join(masks))
 
     def _bytes(self) -> int:
-        """How much it has grown, as of a few steps ago."""
+        """Bytes that the process has grown by, as of a few steps ago."""
         if self._steps % MEASURED_EVERY == 0:
             self._grown = max(0, resident() - self._base)
         self._steps += 1
@@ -119,16 +119,16 @@ def pages() -> list[int]:
 
 
 def limit_memory(growth: int) -> None:
-    """Let the process grow by so much from here."""
+    """Limit the process to `growth` bytes more than it has now."""
     size, _, _, _, _, data, _ = pages()
-    if size:  # else there is no telling what is in use already
+    if size:  # else what is in use already is not known
         for kind, now in ((resource.RLIMIT_AS, size), (resource.RLIMIT_DATA, data)):
             # An allocator reserves address space ahead; what it writes to counts as data.
             resource.setrlimit(kind, (now * resource.getpagesize() + growth,) * 2)
 
 
 def serve(link: Link, vocabulary: GrammarVocabulary, width: int, limits: GrammarLimits) -> None:
-    """Run a grammar's process on a stack that deep grammars need."""
+    """Run a grammar's process in a thread with a stack as large as deeply nested grammars need."""
     signal.signal(signal.SIGPROF, signal.SIG_DFL)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     threading.stack_size(limits.stack_bytes)

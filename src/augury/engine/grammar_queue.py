@@ -1,4 +1,4 @@
-"""Who is compiled next: clients take turns, and the longest line gives way when there is no room."""
+"""Which grammar is compiled next: clients take turns, and a full queue drops a job of the longest line."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class FairQueue(Generic[Job]):
         return sum(map(len, self._lines.values()))
 
     def push(self, client: str, job: Job) -> Job | None:
-        """Queue a job; the one that has no room: of the client with the longest line the newest, which may be this."""
+        """Queue a job; a full queue drops and returns the newest job of the client with the longest line."""
         self._lines.setdefault(client, deque()).append(job)
         if len(self) <= self._size:
             return None
@@ -33,7 +33,7 @@ class FairQueue(Generic[Job]):
         self._lines.move_to_end(client, last=False)
 
     def pop(self, fits: Callable[[Job], bool]) -> Job | None:
-        """The first job that fits now, of the client whose turn it is or the next that has one; its turn is over."""
+        """Take the first job that fits now, of the client whose turn it is or the next that has one; ends its turn."""
         for client, line in self._lines.items():
             place = next((i for i, job in enumerate(line) if fits(job)), None)
             if place is not None:
@@ -42,7 +42,7 @@ class FairQueue(Generic[Job]):
         return None
 
     def take(self, which: Callable[[Job], bool]) -> list[Job]:
-        """Remove the jobs of this kind."""
+        """Remove and return the jobs that `which` selects."""
         found = [job for line in self._lines.values() for job in line if which(job)]
         for client, line in list(self._lines.items()):
             self._lines[client] = deque(job for job in line if not which(job))

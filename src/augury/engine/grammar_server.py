@@ -19,7 +19,7 @@ from augury.engine.grammar_wire import ENDED, FAILED, FORK, KILL, READY, RECORD,
 
 PROGRAM = ("-m", "augury.engine.grammar_forkserver")
 REMEMBERED = 1024  # exit states not yet read
-LAST_WORDS = 5.0  # seconds to wait for how a process has ended
+LAST_WORDS = 5.0  # seconds to wait for the exit state of a process
 
 
 class ForkServerClient:
@@ -44,7 +44,7 @@ class ForkServerClient:
             )
 
     def fork(self) -> tuple[int, Link]:
-        """A new process: its number, and the line to it."""
+        """Fork a new process; returns its number, and the link to it."""
         number = next(self._numbers)
         ours, theirs = socket.socketpair()
         with theirs:
@@ -59,11 +59,11 @@ class ForkServerClient:
         """End a process that does not answer."""
         try:
             self.control.sendall(RECORD.pack(KILL, number, 0))
-        except OSError:  # it went with the fork server
+        except OSError:  # it has ended with the fork server
             return
 
     def hear(self, seconds: float = 0.0) -> None:
-        """Take what it has to say; Gone if it has ended, a ConfigError if it cannot use the vocabulary."""
+        """Read the fork server's messages; Gone if it has ended, a ConfigError if it cannot use the vocabulary."""
         while select.select([self.control], [], [], seconds)[0]:
             self._held += self._received()
             while len(self._held) >= RECORD.size:
@@ -80,7 +80,7 @@ class ForkServerClient:
             seconds = 0.0
 
     def status(self, number: int) -> int | None:
-        """How a process ended whose connection is closed; None if unknown."""
+        """The wait status of a process whose connection is closed; None if unknown."""
         limit = time.monotonic() + LAST_WORDS
         try:
             while number not in self._ended and (left := limit - time.monotonic()) > 0:
@@ -90,7 +90,7 @@ class ForkServerClient:
         return self._ended.pop(number, None)
 
     def close(self) -> None:
-        """Hang up: it ends, and its children with it."""
+        """Hang up, which ends the fork server and its children."""
         self.control.close()
         try:
             self.process.wait(LAST_WORDS)

@@ -1,4 +1,4 @@
-"""What a request asks for, as the text that names it and as the grammar that llguidance reads."""
+"""What structured output a request asks for: as the source that it gives, and as the grammar that llguidance reads."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LARGE = 32 << 10  # bytes from which a source counts as a large one
 
 
 class GrammarSource(NamedTuple):
-    """A grammar as it goes to its process; not yet understood, only measured."""
+    """A grammar as it is sent to its process, not parsed yet."""
 
     kind: str
     text: str
@@ -27,12 +27,12 @@ class GrammarSource(NamedTuple):
 
     @property
     def large(self) -> bool:
-        """Whether it may take long for its size alone."""
+        """Whether its size alone may make it slow to compile."""
         return len(self.text) > LARGE
 
 
 def source_of(asked: StructuredOutputsParams) -> GrammarSource:
-    """The source of what is asked for."""
+    """The grammar source of a request's parameters."""
     kind = asked.kind
     options: dict[str, Any] = {}
     if kind in ("json", "json_object"):
@@ -56,7 +56,7 @@ def readable(source: GrammarSource, controls: dict[str, int]) -> str:
         options: Any = dict(source.options)
         return LLMatcher.grammar_from_json_schema(source.text, defaults=options)
     if source.kind == "choice":
-        # One word to the lexer: as rules of their own, two thousand choices are more than the parser takes.
+        # One lexeme for all: as rules of their own, two thousand choices are more than the parser takes.
         return grammar_from("regex", "|".join(_verbatim(choice) for choice in json.loads(source.text)))
     if source.kind == "regex":
         # \d and \w are ASCII's, as ECMA says, in JSON schemas' patterns and here.

@@ -1,8 +1,8 @@
 """The vocabulary that grammars are matched against: a text that spells a control token is text, never that token.
 
-llguidance writes what a grammar leaves no choice about as its tokenizer would write it. A tokenizer that finds the
-spelling of a control token makes the token of it: a constant with `<|im_end|>` in it would end the answer there. So
-control tokens have other names here, which no text has; a Lark grammar that asks for one asks for its number.
+Where a grammar leaves no choice, llguidance tokenizes the forced text. A tokenizer that finds the spelling of a control
+token in it makes it that token: a constant with `<|im_end|>` in it would end the answer there. So control tokens are
+renamed here, to names that no text contains; a Lark grammar that asks for one is made to ask for its number.
 """
 
 from __future__ import annotations
@@ -11,19 +11,19 @@ import json
 import re
 from typing import Any, NamedTuple
 
-# What a name in a Lark grammar may stand in without being one: a string, a regular expression, a remark.
+# Where the name of a token in a Lark grammar does not mean the token: a string, a regular expression, a comment.
 QUOTED = r'"(?:\\.|[^"\\\n])*"|/(?:\\.|[^/\\\n])+/|//.*'
 
 
 class GrammarVocabulary(NamedTuple):
-    """A tokenizer of llguidance's, and the control tokens by the names that they have elsewhere."""
+    """llguidance's tokenizer, and the ids of the control tokens by the names that they have elsewhere."""
 
     tokenizer: Any
     controls: dict[str, int]
 
 
 def read_vocabulary(text: str, size: int, ends: list[int]) -> GrammarVocabulary:
-    """From a tokenizer's JSON; a ValueError if the library cannot read it."""
+    """Read a tokenizer's JSON; a ValueError if the library cannot."""
     from llguidance import LLTokenizer
 
     hidden, controls = _hide_controls(text)
@@ -51,7 +51,7 @@ def _hide_controls(text: str) -> tuple[str, dict[str, int]]:
 
 
 def by_number(grammar: str, controls: dict[str, int]) -> str:
-    """A Lark grammar with the numbers of the control tokens that it names."""
+    """Replace the names of control tokens in a Lark grammar by their numbers."""
     named = sorted((name for name in controls if name.startswith("<") and name.endswith(">")), key=len, reverse=True)
     if not named:
         return grammar

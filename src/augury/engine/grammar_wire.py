@@ -9,7 +9,7 @@ import struct
 from typing import Any
 
 SIZES = struct.Struct("!II")
-RECORD = struct.Struct("!III")  # what the fork server hears and says: a word of these, a process's number, a value
+RECORD = struct.Struct("!III")  # messages of the fork server, both ways: one of the words below, a process, a value
 FORK, KILL, READY, ENDED, FAILED = range(5)
 Frame = tuple[dict[str, Any], bytes]
 
@@ -38,13 +38,13 @@ class Link:
             raise Gone(str(error)) from None
 
     def receive(self) -> Frame:
-        """The next frame; Gone if nothing comes for as long as the link waits."""
+        """Wait for the next frame; Gone if none comes within the link's time-out."""
         while (frame := self._frame()) is None:
             self._fill()
         return frame
 
     def poll(self) -> Frame | None:
-        """The next frame if it is here."""
+        """The next frame if it has arrived, or None."""
         while (frame := self._frame()) is None and select.select([self.socket], [], [], 0)[0]:
             self._fill()
         return frame

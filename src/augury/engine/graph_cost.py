@@ -1,4 +1,4 @@
-"""What decoding costs where it is captured: every graph is timed on padding when the engine starts."""
+"""What decoding costs where it is captured in graphs: each graph is timed on padding when the engine starts."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ Timed = dict[tuple[int, int, int], float]  # seconds by requests, rows and the d
 
 @torch.inference_mode()
 def captured_costs(runner: Runner, slots: int) -> tuple[Costs, float]:
-    """Costs of the target by rows and of the drafter by depth; and what a drafter's awakening takes at least."""
+    """Costs of the target by rows and of the drafter by depth; and the least seconds that ending a rest takes."""
     timed = _timed(runner, slots)
     groups = sorted({requests for requests, _, _ in timed})
     points: dict[int, float] = {}
-    for (requests, size, depth), seconds in sorted(timed.items()):  # of several, that with most requests
+    for (requests, size, depth), seconds in sorted(timed.items()):  # of one size, that with the most requests is kept
         if depth == RESTS or (depth == 0 and not (size == requests and runner.aside is not None)):
             points[size] = seconds
     drafting = np.array([[timed[n, n, depth] - timed[n, n, 0] for n in groups] for depth in runner.depths])
@@ -34,7 +34,7 @@ def captured_costs(runner: Runner, slots: int) -> tuple[Costs, float]:
 
 
 def _timed(runner: Runner, slots: int) -> Timed:
-    """The target's part by rows, and every depth where nobody has drafts to be verified."""
+    """Time the target's part by rows, and every draft depth for passes without drafts to verify."""
     found: Timed = {}
     for shape in steady_shapes(runner, slots):
         if shape.draft_depth <= 0 or shape.rows == shape.groups:
@@ -53,7 +53,7 @@ def _seconds(runner: Runner, shape: StepShape) -> float:
 
 
 def _waking(runner: Runner, slots: int) -> float:
-    """What reading next to nothing takes, once whatever readings of all sizes compile is there."""
+    """Seconds to read next to nothing, after reads of all sizes have compiled what they need."""
     taken, aside = 0.0, runner.aside
     if aside is None:
         return taken

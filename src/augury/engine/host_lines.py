@@ -1,7 +1,7 @@
-"""Copies of blocks in host memory: a line holds everything that lies in one block, the drafter's part included.
+"""Copies of KV cache blocks in host memory: a line holds all that is cached for one block, the drafter's part included.
 
-Copies are queued on the device's own stream, behind the pass under way and before the next one, so that no pass waits
-for them. A line carries the sum of its words as the device added them up; a line whose sum has changed is not used.
+Copies are queued on the device's own stream, after the pass in flight and before the next one, so that no pass waits
+for them. A line is stored with the sum of its words, computed on the device; one whose sum has changed is not used.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class _Part(NamedTuple):
     end: int
 
     def of(self, lines: Tensor) -> Tensor:
-        """Its place in lines int64 [n, words], in its own type."""
+        """View this tensor's part of lines int64 [n, words], in its own type."""
         return lines[:, self.begin : self.end].view(self.blocks.dtype)[:, : self.blocks.shape[1]]
 
 
