@@ -1,4 +1,4 @@
-"""From a prompt's tokens and its sampling parameters to requests the engine can take, checked."""
+"""Turns a prompt's tokens and sampling parameters into checked requests for the engine."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from augury.model.tokenizer import Tokenizer
 
 
 class Intake:
-    """Makes requests, for the offline interface and the server alike, and numbers them as they come."""
+    """Makes requests, for the offline interface and the server alike, and numbers them in order of arrival."""
 
     def __init__(self, config: EngineConfig, engine: Engine, tokenizer: Tokenizer) -> None:
         self.config = config
@@ -43,7 +43,7 @@ class Intake:
     def unstructured(
         self, name: str, tokens: list[int], params: SamplingParams, lora: LoadedLora | None = None
     ) -> list[Request]:
-        """The same before they have their grammars, for those who compile elsewhere."""
+        """The same without their grammars, for callers that compile these elsewhere."""
         limit, vocab = self.config.max_model_len or 0, self.engine.target.vocab_size
         if not tokens:
             raise ConfigError("the prompt is empty; give it at least one token.")
@@ -72,7 +72,7 @@ class Intake:
         return made
 
     def _expected(self, params: SamplingParams) -> PredictedText | None:
-        """The text that the client expects, as tokens; None where it says nothing."""
+        """The output that the client predicts, as tokens; None if it predicts nothing."""
         given = read_prediction(params.extra_args)
         if given is None:
             return None
@@ -83,7 +83,7 @@ class Intake:
         return PredictedText(given) if given else None
 
     def _words(self, params: SamplingParams) -> list[list[int]]:
-        """The tokens of bad words; those of the last list are kept, which the prompts of one request share."""
+        """The tokens of bad words; the last list's are cached, as the prompts of one request share it."""
         words = tuple(params.bad_words or ())
         if words != self._last_words[0]:
             self._last_words = words, self.tokenizer.bad_word_ids(list(words))
@@ -95,7 +95,7 @@ class Intake:
 
     @property
     def grammars(self) -> Grammars:
-        """Made for the first request that needs them: it takes a moment."""
+        """The compiler of grammars, made for the first request that needs it, because that takes a moment."""
         self._need_tokenizer("structured_outputs")
         with self._making:
             if self._grammars is None:
@@ -104,7 +104,7 @@ class Intake:
 
     @property
     def grammar_counts(self) -> dict[str, int]:
-        """What came of compilations so far, by outcome."""
+        """Number of compilations so far, by outcome."""
         return {} if self._grammars is None else dict(self._grammars.pool.counts)
 
     def structure(self, requests: list[Request], grammar: Grammar | None) -> None:
@@ -142,7 +142,7 @@ class Intake:
             prompt_len=len(tokens),
             tokens=list(tokens),
             params=params,
-            seed=(seed + index + 2**63) % 2**64 - 2**63,  # a signed 64-bit number, come what may
+            seed=(seed + index + 2**63) % 2**64 - 2**63,  # wrapped to a signed 64-bit number
             stop_ids=frozenset(stop_ids),
             max_len=min(most, len(tokens) + params.max_tokens) if params.max_tokens else most,
             text=TextStream(decode, tokens, stops, params.include_stop_str_in_output) if speaks else None,

@@ -1,4 +1,4 @@
-"""Which drafts become text: the rule of this engine, applied to one pass."""
+"""Verification: which draft tokens are accepted, by the rule of this engine."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ Draw = Callable[[Tensor, Draws, SlotSampling], Tensor]
 
 
 class Judge(NamedTuple):
-    """A rule, made ready for a device."""
+    """A verification rule, prepared for a device."""
 
     decide: Decide
-    draw: Draw | None = None  # of rules that walk the target's own draws
-    rates: Tensor | None = None  # float64 [K]: accept by chance, at these rates given the draft before
+    draw: Draw | None = None  # how the target's tokens are drawn, for rules that compare drafts with them
+    rates: Tensor | None = None  # float64 [K]: accept at random, at these rates if the token before was accepted
 
     @property
     def keeps_masks(self) -> bool:
-        """Whether what a grammar forbids is never accepted, even where it stays in a draft: it is never drawn."""
+        """Whether a token that a grammar forbids is never accepted even if it stays in a draft: it is never drawn."""
         return self.draw is not None and self.rates is None
 
     def __call__(self, logits: Tensor, layout: PassLayout, sampling: SlotSampling, slots: Tensor) -> Outcome:
@@ -46,7 +46,7 @@ class Judge(NamedTuple):
 def make_judge(config: SpeculativeConfig | None, device: torch.device, target: Target | None = None) -> Judge:
     """The rule a configuration asks for; without speculation it is `coupled` on empty drafts.
 
-    Ranks of a `target` that is divided draw together.
+    The ranks of a `target` that is divided draw together.
     """
     rule = config.rule if config else "coupled"
     ops = verify.choose(device)
@@ -67,7 +67,7 @@ def make_judge(config: SpeculativeConfig | None, device: torch.device, target: T
 
 
 def _in_triton(rule: str, otherwise: Decide) -> Decide:
-    """A rejection rule over chains without probabilities in memory; drafts that branch are left to the reference."""
+    """A rejection rule over chains that writes no probabilities to memory; drafts that branch go to `otherwise`."""
     from augury.kernels import acceptance_triton, block_triton, rejection_triton, standard_triton
 
     judge = standard_triton.standard if rule == "standard" else block_triton.block
@@ -83,7 +83,7 @@ def _in_triton(rule: str, otherwise: Decide) -> Decide:
 
 
 def _among_ranks(draw: Draw, target: Target) -> Draw:
-    """The draw of a divided target: from a rank's own tokens where these are all it has, else as ever."""
+    """The draw of a divided target: from a rank's share of the vocabulary if it has no more logits, else as usual."""
     assert target.words is not None and target.split is not None
     first, largest = target.words[0], target.split.ranks.largest
 
@@ -96,7 +96,7 @@ def _among_ranks(draw: Draw, target: Target) -> Draw:
 
 
 def _by_rates(given: list[float], device: torch.device, draw: Draw) -> Judge:
-    """The target draws, and drafts are accepted at given rates instead of where they guessed its draws."""
+    """Accept drafts at given rates, instead of where they match the tokens that the target draws."""
     rates = torch.tensor(given, dtype=torch.float64, device=device)
 
     def decide(logits: Tensor, layout: PassLayout, sampling: SlotSampling, slots: Tensor) -> Outcome:
@@ -109,7 +109,7 @@ def _by_rates(given: list[float], device: torch.device, draw: Draw) -> Judge:
 
 
 def _by_rejection(rule: str, config: SpeculativeConfig, device: torch.device) -> Decide:
-    """A rule over probabilities, with noise of its own for tests and for the last token."""
+    """A rule over probabilities, with separate noise for the acceptance tests and for the last token."""
     probabilities, decide = verify_probs.choose(device), RULES[rule].judge
     assert decide is not None
     fixed, wants_entropy = _parameters(rule, config)

@@ -54,10 +54,10 @@ class LLM:
         self.loras: LoadedLoras | None = weights_of.loras if weights_of is not None else None
         if self.loras is None and adapters is not None:
             self.loras = LoadedLoras(adapters)
-        self._streams: dict[Request, deque[Update]] = {}  # open ones, and what is waiting for each
+        self._streams: dict[Request, deque[Update]] = {}  # open streams, and the updates waiting for each
 
     def _built(self, lent: Target | None) -> Engine:
-        """The engine; ranks that cannot build their parts of it end."""
+        """Build the engine; if that fails, end the other ranks."""
         try:
             return build_engine(self.config, self.model_path, lent, self.team)
         except BaseException:
@@ -71,7 +71,7 @@ class LLM:
         return Tokenizer(resolve(self.config.tokenizer) if self.config.tokenizer else self.model_path)
 
     def _lent(self, other: LLM | None) -> Target | None:
-        """Another one's target, if it is what this one would load."""
+        """The target of another LLM, if it is the one that this LLM would load."""
         if other is None:
             return None
         if name := self.config.differs(other.config, LOADED_BY.split()):
@@ -159,7 +159,7 @@ class LLM:
             del self._streams[request]
 
     def _step(self) -> list[Update]:
-        """One step of the engine; what it added to a stream waits there."""
+        """Run one step of the engine; what it added to an open stream is queued there."""
         updates = self.engine.step()
         for update in updates:
             if update.error is not None:

@@ -1,4 +1,4 @@
-"""The adapters that an engine has loaded: by name, each in a place of the target's stacks."""
+"""The LoRA adapters that an engine has loaded: by name, each in a place of the target's stacked weights."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ _numbers = itertools.count(1)
 
 
 class LoadedLora:
-    """One adapter in its place. Requests that have it keep the place taken until they have ended."""
+    """One adapter in its place. Requests that use it keep the place taken until they have ended."""
 
     def __init__(self, name: str, path: str, place: int) -> None:
         self.name, self.path, self.place = name, path, place
-        self.key = f"{name}#{next(_numbers)}"  # of the prefix cache: another adapter of the same name is another
+        self.key = f"{name}#{next(_numbers)}"  # in the prefix cache: a new adapter of the same name has another key
         self.users: WeakSet[Request] = WeakSet()
-        self.used = 0  # when, in requests: the one that was used longest ago goes first
+        self.used = 0  # when it was last asked for, in such events: the least recently used is evicted first
 
     @property
     def busy(self) -> bool:
-        """Whether a request that has it is unfinished."""
+        """Whether a request that uses it is unfinished."""
         return any(request.finish_reason is None for request in self.users)
 
 
@@ -54,7 +54,7 @@ class Loras:
         return found
 
     def load(self, name: str, path: str, evict: bool = False) -> LoadedLora:
-        """Read an adapter into a free place; `evict` lets it take that of the one unused for longest."""
+        """Read an adapter into a free place; `evict` lets it take that of the least recently used idle one."""
         if name in self._loaded and self._loaded[name].path == path:
             return self.find(name)
         factors = self._adapters.read(Path(path).expanduser())  # before anything is given up for it
@@ -66,7 +66,7 @@ class Loras:
         return self.find(name)
 
     def unload(self, name: str) -> None:
-        """Take an adapter's name away; those who have it finish with it, and then its place is free."""
+        """Remove an adapter's name; requests that use it finish with it, and then its place is free."""
         if name not in self._loaded:
             raise ConfigError(f"lora {name!r} is not loaded; {', '.join(self._loaded) or 'none'} is.")
         self._leaving.append(self._loaded.pop(name))

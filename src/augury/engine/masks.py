@@ -1,6 +1,6 @@
-"""Grammars in a pass: drafts they forbid are taken away before they cost a row, the others are masked node by node.
+"""Grammars in a forward pass: forbidden draft nodes are removed before they cost a row, the others have masked logits.
 
-Where a pass begins before its masks are made, forbidden drafts stay in it and are masked, too.
+If a pass begins before its masks are made, forbidden nodes stay in it and are masked, too.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ if TYPE_CHECKING:
 
 
 class GroupMasks(NamedTuple):
-    """The masks of a pass by group; only the device knows which lines are whose."""
+    """The masks of a pass by group; only the device knows which lines of logits belong to which group."""
 
     bits: Tensor  # int32 [M, ceil(V / 32)], see Masks
     begin: Tensor  # int64 [G]: the first mask of each group
-    counts: Tensor  # int64 [G]: how many it has, from its root down; 0: it is free
-    most: int  # of any group
+    counts: Tensor  # int64 [G]: how many it has, from its root down; 0: it has no grammar
+    most: int  # the largest count
 
     def place(self, first: Tensor, logits_rows: int) -> Masks:
-        """By line, where `first` [G] is the line of each group's root."""
+        """The masks by line of logits, where `first` [G] is the line of each group's root."""
         number = torch.arange(self.most, device=first.device)
         real = number < self.counts[:, None]
-        rows = torch.full((logits_rows + 1,), -1, device=first.device)  # the last line takes what means nothing
+        rows = torch.full((logits_rows + 1,), -1, device=first.device)  # the last one takes the writes of padding
         lines = torch.where(real, first[:, None] + number, logits_rows)
         rows[lines] = torch.where(real, self.begin[:, None] + number, -1)
         return Masks(self.bits, rows[:logits_rows])
@@ -62,10 +62,10 @@ def gather(scheduled: list[ScheduledRequest], groups: int, device: torch.device)
 def read_ahead(
     flight: Flight, report: list[GroupReport], nodes: list[int], predicted: dict[int, list[int]], state: SlotState
 ) -> dict[int, Ahead]:
-    """Tell the grammars of a pass what it emitted and what is drafted next; what was asked, by the request's place.
+    """Send the tokens that a pass emitted and the next drafts to its grammars; returns what was asked, by group.
 
-    All are asked before one is waited for. A token that its request does not keep after all ends that request, so it
-    does no harm that the grammar has read it.
+    All are asked before one is waited for. A request that does not keep one of these tokens has ended, so it does no
+    harm that the grammar has consumed it.
     """
     scheduled = flight.scheduled
     bound = [
@@ -81,7 +81,7 @@ def read_ahead(
         grammar, emitted = scheduled[g].request.grammar, report[g].emitted
         assert grammar is not None
         drafted = (tokens[g][: nodes[g]], parents[g][: nodes[g]]) if tokens else ([], [])
-        if g in predicted:  # what a client expects has taken the drafter's place
+        if g in predicted:  # its client's prediction has replaced the drafter's draft
             drafted = predicted[g], list(range(-1, nodes[g] - 1))
         asked[g] = Ahead(grammar, emitted, *drafted)
     advance(asked.values())
@@ -93,7 +93,7 @@ def _nodes_of(
 ) -> tuple[Sequence[Sequence[int]], Sequence[Sequence[int]]]:
     """Tokens and parents of every group's next draft; none if no request drafts.
 
-    Where the next pass may be under way they are read from the report, because the device would finish that pass first.
+    If the next pass may be in flight they are read from the report, as a copy would have to wait for that pass.
     """
     draft = flight.drafts
     if draft is None:
@@ -104,9 +104,9 @@ def _nodes_of(
 
 
 def keep_to_grammar(request: Request, asked: Ahead, state: SlotState) -> bool:
-    """See that nothing of a request's pending draft is accepted that its grammar forbids.
+    """Make sure that no node of a request's pending draft is accepted that its grammar forbids.
 
-    A grammar that gave up ends the request. False if the next pass has begun and must be dropped.
+    A grammar with an error ends the request. Returns False if the next pass has begun and must be dropped.
     """
     kept = asked.grammar.look_ahead(asked.tokens or [], asked.parents)
     if asked.grammar.error is not None:
@@ -120,10 +120,10 @@ def keep_to_grammar(request: Request, asked: Ahead, state: SlotState) -> bool:
 
 
 def _mask(request: Request, asked: Ahead, kept: list[int], state: SlotState) -> bool:
-    """Write the masks of a pass that has begun; what the grammar forbids stays in the draft, and is never accepted.
+    """Write the masks of a pass that has begun; forbidden nodes stay in the draft, and are never accepted.
 
-    A node that is forbidden cannot be drawn, so no line after it is ever reached. False if that is not sure: some node
-    was not checked in time, so its continuations are unknown.
+    A token that is forbidden cannot be drawn, so no line after it is ever reached. Returns False if that is not
+    certain: some node was not checked in time, so its continuations are unknown.
     """
     grammar, tokens = asked.grammar, asked.tokens or []
     assert state.masks is not None
@@ -140,7 +140,7 @@ def _mask(request: Request, asked: Ahead, kept: list[int], state: SlotState) -> 
 
 
 def _prune(request: Request, asked: Ahead, kept: list[int], state: SlotState) -> None:
-    """Take from a request's pending draft what its grammar forbids, before it costs a row."""
+    """Remove forbidden nodes from a request's pending draft, before they cost rows."""
     grammar, tokens, parents = asked.grammar, asked.tokens or [], asked.parents
     place = {-1: -1} | {node: i for i, node in enumerate(kept)}
     hung = [place[parents[node]] for node in kept]
@@ -162,7 +162,7 @@ def _depth(parents: Sequence[int]) -> int:
 def rewrite(
     state: SlotState, slot: int, kept: list[int], tokens: list[int], parents: list[int], bits: np.ndarray | None
 ) -> None:
-    """Leave only the kept nodes in the slot, close together; `bits` are their grammar's masks, a line a node."""
+    """Keep only these nodes in the slot, packed; `bits` are the grammar's masks that they were checked by, one each."""
     pending, count = state.draft, len(kept)
     if kept[-1] >= count:
         pending.tokens[slot, :count] = torch.tensor(tokens, device=pending.tokens.device)

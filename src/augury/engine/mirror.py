@@ -1,8 +1,8 @@
-"""What rank 0 tells the other ranks, and how they carry it out.
+"""The orders that rank 0 sends to the other ranks, and how they carry them out.
 
-Rank 0 schedules, reads and writes text, and talks to clients. The others have slots, weights and drafters with weights
-of their own: each pass of rank 0 is a pass of theirs, on the same integers. What changes slots between two passes is
-noted and goes with the next pass, in the order in which it happened: one message a step.
+Rank 0 schedules, reads and writes text, and talks to clients. The others have their own slots, weights, and drafters
+with weights: each pass of rank 0 is a pass of theirs, on the same integers. Changes to slots between two passes are
+noted and sent with the next pass, in the order in which they happened: one message a step.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ class Leader:
         self._noted: list[list[Any]] = []
 
     def note(self, order: str, *what: Any) -> None:
-        """Have the others do something before the next pass."""
+        """Note an order that the others carry out before the next pass."""
         self._noted.append([order, *what])
 
     @contextmanager
     def together(self, order: str, *what: Any) -> Iterator[None]:
-        """Have them do something now, while rank 0 does it too."""
+        """Send an order that the others carry out now, while rank 0 does the same in the context."""
         self.note(order, *what)
         noted, self._noted = self._noted, []
         self.ranks.tell(noted)
@@ -56,13 +56,13 @@ class Leader:
             yield
 
     def close(self) -> None:
-        """Let the other ranks end."""
+        """Tell the other ranks that the engine is closed."""
         self._noted.clear()
         self.ranks.tell([[CLOSE]])
 
 
 def seat_record(request: Request) -> dict[str, Any]:
-    """What a slot takes from a request."""
+    """The fields of a request that are written to its slot, as plain data for other ranks."""
     edits = request.edits
     return {
         "slot": request.slot,
@@ -105,7 +105,7 @@ def seat(state: SlotState, record: dict[str, Any]) -> None:
 
 
 def write_drafts(state: SlotState, slots: list[int], tokens: Any, parents: Any, counts: list[int]) -> None:
-    """Leave drafts that rank 0's host has made in their slots."""
+    """Write drafts that rank 0's host has made to their slots."""
     at, pending = torch.tensor(slots, device=state.limit.device), state.draft
     guessed, hung = torch.tensor(tokens, device=at.device), torch.tensor(parents, device=at.device)
     if guessed.numel():

@@ -1,8 +1,8 @@
-"""Cold prefixes in host memory: what the device's prefix cache gives up is kept there, and comes back on a hit.
+"""Cold prefixes in host memory: what the device's prefix cache evicts is kept there, and is copied back on a hit.
 
 A block keeps the name that it had in the prefix cache (prefix.py), so it serves the texts that it served there, and
-only its own tenant's. What was not used for longest goes first. A block that has come back stays here as well, so that
-giving it up again costs nothing.
+only its own tenant's. The least recently used goes first. A block that was copied back stays here as well, so that
+evicting it again costs nothing.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ class Offload:
     def __init__(self, lines: HostLines, stats: EngineStats) -> None:
         self._lines, self._stats = lines, stats
         self._free = list(range(lines.num_lines - 1, -1, -1))
-        self._line_of: OrderedDict[bytes, int] = OrderedDict()  # what was used last is last
-        # Told of every copy, from where to where; a line's number is below 0 there, which no block's is.
+        self._line_of: OrderedDict[bytes, int] = OrderedDict()  # least recently used first
+        # Called with the source and target of every copy; lines have numbers below 0 there, which no block has.
         self.copied: Callable[[Sequence[int], Sequence[int]], None] | None = None
 
     @property
@@ -30,7 +30,7 @@ class Offload:
         return len(self._line_of)
 
     def keep(self, given_up: Sequence[tuple[int, bytes]]) -> None:
-        """Take blocks over that are about to be written anew, with their names."""
+        """Store blocks that are about to be overwritten, under their names."""
         going: dict[int, int] = {}  # the block that each line takes; of two for one line the later stays
         for block, key in given_up:
             if key in self._line_of:
@@ -46,7 +46,7 @@ class Offload:
                 self.copied(list(going.values()), [~line for line in going])
 
     def bring_back(self, keys: Sequence[bytes], blocks: Sequence[int]) -> int:
-        """Fill blocks with the prefixes of these names, as far as they are here without a gap; how many."""
+        """Fill blocks with the prefixes of these names, up to the first that is not here; returns how many."""
         found: dict[bytes, int] = {}
         for key in keys:
             line = self._line_of.get(key)
@@ -57,7 +57,7 @@ class Offload:
                 self._stats.damaged_blocks += 1
                 break
             found[key] = line
-        for key in reversed(found):  # the beginning is used last, so that it outlives what hangs from it
+        for key in reversed(found):  # the beginning counts as used last, so that it outlives what continues it
             self._line_of.move_to_end(key)
         if found:
             self._lines.load(list(found.values()), blocks[: len(found)])

@@ -32,7 +32,7 @@ def make_offload(
 
 
 def _check(config: EngineConfig, target: Target) -> None:
-    """Refuse what prefixes in host memory do not go with."""
+    """Refuse configurations in which prefixes cannot go to host memory."""
     size = config.kv_offloading_size
     assert size is not None
     if not config.enable_prefix_caching:

@@ -80,7 +80,7 @@ def spec_metrics(request: Request, num_spec_tokens: int, detailed: bool = False)
 
 
 def _by_drafter(request: Request) -> dict[str, dict[str, int]]:
-    """Who drafted how much, where several did."""
+    """Drafted and accepted tokens by drafter, where there are several."""
     return {
         name: {"num_draft_tokens": drafted, "num_accepted_draft_tokens": accepted}
         for name, (drafted, accepted) in request.by_drafter.items()

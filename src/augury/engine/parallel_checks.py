@@ -1,4 +1,4 @@
-"""What an engine of several ranks takes, and what it refuses by name."""
+"""What an engine of several ranks supports, and what it refuses by name."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ THREADS = "OMP_NUM_THREADS"
 
 
 def check_parallel(config: EngineConfig) -> None:
-    """Say in one line why an engine cannot be divided, before anything is started."""
+    """Refuse, in one line and before anything is started, an engine that cannot be divided."""
     size = config.tensor_parallel_size
     if config.enable_lora:
         raise ConfigError(f"enable_lora does not go with tensor_parallel_size={size} yet; leave one out.")
@@ -32,7 +32,7 @@ def check_parallel(config: EngineConfig) -> None:
 
 
 def check_devices(config: EngineConfig, size: int) -> None:
-    """A GPU, or a core, for each rank."""
+    """Refuse more ranks than there are GPUs, or cores."""
     if config.device == "cpu" or not torch.cuda.is_available():
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
         if size > cores and THREADS not in os.environ:
@@ -66,6 +66,6 @@ def drafts_here(config: EngineConfig, ranks: Ranks | None) -> bool:
 
 
 def check_saver(drafter: Drafter | None, ranks: Ranks | None) -> None:
-    """Refuse what writes files for every request: all ranks would."""
+    """Refuse drafters that write files for every request, because every rank would write them."""
     if ranks is not None and drafter is not None and drafter.saver is not None:
         raise ConfigError(f"method={drafter.name!r} does not go with tensor_parallel_size={ranks.size}; write 1.")

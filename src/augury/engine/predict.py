@@ -1,4 +1,4 @@
-"""Guesses from what clients expect: between two passes they take the place of a drafter's where they promise more."""
+"""Drafts from the output that a client predicts: between passes they replace the drafter's if they promise more."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from augury.engine.state import SlotState
 from augury.index.prediction import LONGEST
 from augury.observe.stats import Parts
 
-PREDICTED = "prediction"  # of its guesses, among drafters
+PREDICTED = "prediction"  # the name of these drafts among the drafters'
 
 
 def room(spec: SpeculativeConfig | None, device: torch.device) -> int:
-    """Nodes a pending draft may have, so that a prediction's guesses fit.
+    """Nodes a pending draft may have, so that predicted tokens fit.
 
     Captured passes grow with the widest draft, and other rules than `coupled` have tables of the method's width: there
-    a prediction makes do with the method's own number.
+    a prediction is limited to the method's own number.
     """
     if spec is None:
         return LONGEST
@@ -37,7 +37,7 @@ def predict(
     state: SlotState,
     drafter: Drafter | None,
 ) -> dict[int, list[int]]:
-    """Guesses that now are pending instead of the drafter's, by group; `nodes` and `depths` follow them.
+    """Replace pending drafts by predicted tokens; returns these by group, and updates `nodes` and `depths`.
 
     Requests without a prediction pay nothing for this.
     """
@@ -57,7 +57,7 @@ def predict(
 
 
 def _read(item: ScheduledRequest, told: GroupReport, width: int) -> list[int]:
-    """Take what a pass has added to a request, and say what should follow."""
+    """Advance a request's prediction by what a pass has added; returns the tokens that it predicts next."""
     request = item.request
     assert request.prediction is not None
     if _guessed(request) and item.nodes:
@@ -72,7 +72,7 @@ def _guessed(request: Request) -> bool:
 
 
 def leave(guesses: list[int], slot: int, state: SlotState) -> None:
-    """Write a chain to a slot's pending draft; where rules ask for the draft's law, it is certain of each."""
+    """Write a chain to a slot's pending draft; if the rule needs probabilities, each token has probability 1."""
     pending, count = state.draft, len(guesses)
     tokens = torch.tensor(guesses, device=pending.tokens.device)
     pending.tokens[slot, :count] = tokens
@@ -85,7 +85,7 @@ def leave(guesses: list[int], slot: int, state: SlotState) -> None:
 
 
 def draft_parts(drafter: Drafter | None, slot: int, nodes: int, predicted: bool) -> Parts:
-    """Who made the draft that is pending in a slot; empty where there is one drafter."""
+    """Which drafters made the draft that is pending in a slot; empty if there is only one."""
     if predicted:
         return ((PREDICTED, nodes),)
     return drafter.parts(slot) if nodes and drafter is not None else ()

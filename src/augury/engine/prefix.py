@@ -11,11 +11,11 @@ from augury.engine.request import Request
 
 
 def scope_of(request: Request, prefix_caching: bool) -> str | None:
-    """Who may find its blocks: its tenant's requests; without a prefix cache only other answers to its prompt, if any.
+    """The scope in which its blocks can be found: its tenant's requests, or without a prefix cache its n answers alone.
 
-    Without a cache nothing outlives a request, but its n answers are one request, and read their prompt once.
+    Without a cache nothing outlives a request, but its n answers read their prompt once. None if there is only one.
     """
-    # Keys of a text past the switch are not those of a shorter one, and those of another adapter are others.
+    # A text past the switch has other keys and values than a shorter one, and so has one with another adapter.
     other = ("\0\0long" if request.long else "") + (f"\0{request.lora.key}" if request.lora else "")
     if prefix_caching:
         return request.tenant + other
@@ -25,7 +25,7 @@ def scope_of(request: Request, prefix_caching: bool) -> str | None:
 def extend_keys(keys: list[bytes], tokens: Sequence[int], block_size: int, scope: str = "") -> None:
     """Append the names of the full blocks of `tokens` that `keys` does not have yet.
 
-    Names differ by scope: a shorter wait for a prompt reveals that it was sent before.
+    Names differ by scope, because a shorter wait for a prompt would reveal that it was sent before.
     """
     for block in range(len(keys), len(tokens) // block_size):
         content = np.asarray(tokens[block * block_size : (block + 1) * block_size], dtype=np.int64).tobytes()

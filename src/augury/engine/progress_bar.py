@@ -32,7 +32,7 @@ class ProgressBar:
 
 
 def progress_bar(total: int, wanted: bool | Callable[..., Any]) -> ProgressBar:
-    """A bar where one is wanted; a callable makes it."""
+    """A progress bar, if one is wanted; `wanted` may be a callable that makes it."""
     if not wanted:
         return ProgressBar(None)
     from tqdm.auto import tqdm

@@ -31,7 +31,7 @@ class Request:
     """Everything the host knows of a request; the device's side is a line of SlotState."""
 
     id: str
-    arrival: int  # ordinal; who came first goes first
+    arrival: int  # ordinal; the lowest goes first
     prompt_len: int
     tokens: list[int]  # prompt and output
     params: SamplingParams
@@ -41,12 +41,12 @@ class Request:
     text: TextStream | None  # None: no text asked for
     prompt: int = 0  # a number that the n answers to one prompt have in common
     index: int = 0  # which of them it is
-    spec_options: SpecOptions = field(default_factory=SpecOptions)  # what it says of speculation
-    grammar: Grammar | None = None  # the form its text must have
-    edits: LogitEdits = NOTHING  # what it does to logits, shared by the n answers
-    prediction: PredictionFollower | None = None  # the text its client expects, and where in it the answer stands
-    lora: LoadedLora | None = None  # the adapter that it is answered with
-    client: tuple[str, str] = ("", "")  # who takes turns with others: a key, and an HTTP request of its
+    spec_options: SpecOptions = field(default_factory=SpecOptions)  # its own options for speculation
+    grammar: Grammar | None = None  # what its text must match
+    edits: LogitEdits = NOTHING  # how it changes logits, shared by the n answers
+    prediction: PredictionFollower | None = None  # the output its client predicts, and the answer's place in it
+    lora: LoadedLora | None = None  # the adapter that it uses
+    client: tuple[str, str] = ("", "")  # for taking turns: a client's key, and one of its HTTP requests
 
     # set by the scheduler
     slot: int = -1
@@ -56,14 +56,14 @@ class Request:
     long: bool = False  # its keys are rotated as those of a text beyond the target's switch_length
     decoding: bool = False  # the last pass launched with it draws a token; False while it reads its prompt
     computed: int = 0  # tokens whose keys and values are in the cache
-    sent: int = 0  # those, and tokens of passes that are under way; a draw in flight adds more than the host knows
-    in_flight: int = 0  # passes under way with it
+    sent: int = 0  # those, and tokens of passes in flight; a draw in flight adds more than the host knows
+    in_flight: int = 0  # passes in flight that include it
     longest: int = 0  # the most tokens it may have when they have landed
-    epoch: int = 0  # grows when it leaves its slot: what was launched before is no longer its own
+    epoch: int = 0  # grows when it leaves its slot: passes launched before that no longer count
     allowed: int = 0  # nodes the last pass launched may draft
     draft_nodes: int = 0  # nodes of the draft pending in the slot
     draft_depth: int = 0  # and how many tokens of it could be accepted
-    draft_parts: Parts = ()  # who made them, in order; empty where one drafter makes all
+    draft_parts: Parts = ()  # which drafters made them, in order; empty where one drafter makes all
     cached_tokens: int = 0  # prompt tokens found in the prefix cache when first admitted
     preemptions: int = 0
     added_at: float = 0.0  # on time.perf_counter(): when it was queued,
@@ -76,13 +76,13 @@ class Request:
     logprobs: list[LogprobDict] = field(default_factory=list)
     prompt_logprobs: list[LogprobDict | None] = field(default_factory=list)
     cumulative_logprob: float = 0.0
-    waits: bool = False  # its grammar was too slow for a pass that had begun: its next ones wait for it
+    waits: bool = False  # its grammar was too slow for a pass that had begun: its next passes wait for the grammar
     spec: SpecStats = field(default_factory=SpecStats)
     spec_steps: list[tuple[int, int]] = field(default_factory=list)  # drafted and accepted, for each step with a draft
     by_drafter: ByDrafter = field(default_factory=dict)  # drafted and accepted tokens, where several draft
 
     scores_prompt: bool = field(init=False)  # its prompt's log-probabilities are recorded: the first of n answers' job
-    watched: bool = field(init=False)  # it is to be scored or explained
+    watched: bool = field(init=False)  # it asks for log-probabilities or a trace
 
     def __post_init__(self) -> None:
         self.scores_prompt = self.params.prompt_logprobs is not None and self.index == 0
@@ -100,27 +100,27 @@ class Request:
 
     @property
     def draws_in_flight(self) -> bool:
-        """Whether a pass under way draws for it, so that only the device knows where it continues."""
+        """Whether a pass in flight draws for it, so that only the device knows where it continues."""
         return self.in_flight > 0 and self.decoding
 
     @property
     def needs_host(self) -> bool:
-        """Whether the host must see each of its passes before the next: to score, to explain, to expect."""
+        """Whether the host must see each pass before the next: for scores, a trace, a prediction or a grammar."""
         return self.watched or self.prediction is not None or self.waits
 
     @property
     def follows(self) -> bool:
-        """Whether its text agrees so well with what its client expects that no drafter need guess."""
+        """Whether its text follows its client's prediction so well that no drafter need draft."""
         return self.prediction is not None and self.prediction.sure
 
     @property
     def tenant(self) -> str:
-        """Whose request it is: drafts learnt from one tenant's answers are never shown to another."""
+        """Its tenant, from `cache_salt`: drafts learnt from one tenant's answers are never shown to another."""
         return str((self.params.extra_args or {}).get("cache_salt", ""))
 
     @property
     def tags(self) -> list[str]:
-        """Under which names its drafts are counted by themselves, besides in all."""
+        """Names under which its drafts are counted separately, besides in the totals."""
         tags = [PROBE] if (self.params.extra_args or {}).get(PROBE) else []
         return tags if self.lora is None else [*tags, LORA + self.lora.name]
 
@@ -143,12 +143,12 @@ class Request:
         return len(emitted)
 
     def _goes_on(self, emitted: list[int]) -> bool:
-        """Whether it is clear without a look at each token that none of them ends the request or makes text."""
+        """Whether no token can end the request or make text, so that they need not be looked at one by one."""
         bare = self.text is None and self.grammar is None
         return bare and len(self.tokens) + len(emitted) < self.max_len and self.stop_ids.isdisjoint(emitted)
 
     def end_by_grammar(self) -> None:
-        """The grammar has no next token: the answer is complete, or parsing it ran into its limits."""
+        """End a request whose grammar has no next token: the answer is complete, or parsing ran into its limits."""
         error = self.grammar.error if self.grammar else None
         self.finish_reason = "stop" if error is None else "error"
         self.stop_reason = error and f"structured_outputs: {error}"
@@ -167,7 +167,7 @@ class Request:
             self.stop_reason = token if token in (self.params.stop_token_ids or ()) else None
         elif cut is not None:
             self.finish_reason, self.stop_reason = "stop", cut
-        elif complete:  # min_tokens or not, there is nothing more to say
+        elif complete:  # whatever min_tokens is, the grammar allows nothing more
             self.end_by_grammar()
         elif len(self.tokens) >= self.max_len:
             self.finish_reason = "length"

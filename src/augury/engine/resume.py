@@ -1,8 +1,8 @@
-"""Segments of requests whose last draw the host has not seen: the device fills in where each continues or ended.
+"""Segments of requests whose last draw the host has not seen: the device fills in where each continues, or has ended.
 
-A pass launched while the one before it is under way sends `CONTINUES` as a request's start, and as its nodes the most
-that may be pending. What the device knows decides the rest: how long the text is now, how many nodes were drafted, and
-whether the request has drawn its last token. One that has runs no row and draws nothing.
+A pass launched while the one before it is in flight sends `CONTINUES` as a request's start, and as its nodes the most
+that may be pending. The device fills in the rest: how long the text is now, how many nodes were drafted, and whether
+the request has drawn its last token. A request that has ended runs no row and draws nothing.
 """
 
 from __future__ import annotations

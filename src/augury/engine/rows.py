@@ -20,11 +20,11 @@ from augury.methods.spec import MAX_NODES
 from augury.verify.sampling import Draws, Masks
 from augury.verify.tree import Draft, shape_of
 
-RESTS = -1  # the `draft_depth` of a pass in which the drafter does not even read
+RESTS = -1  # the `draft_depth` of a pass in which the drafter rests: it does not even read
 
 
 class StepShape(NamedTuple):
-    """The static side of a pass: sizes rounded up to a few values, and what the host knows of the sampling."""
+    """The static shape of a pass: sizes rounded up to a few values, and what the host knows of the sampling."""
 
     groups: int
     rows: int
@@ -36,8 +36,8 @@ class StepShape(NamedTuple):
     branching: bool  # some draft is more than a chain
     steady: bool = False  # every request drew a token in the pass before: none reads a prompt
     adapted: bool = False  # a request has a LoRA adapter
-    own_words: bool = False  # ranks draw from the logits of their own tokens: no request needs them all
-    draft_depth: int = MAX_NODES  # to which the drafter goes, where a graph ends earlier than it might
+    own_words: bool = False  # each rank draws from its share of the vocabulary: no request needs all logits
+    draft_depth: int = MAX_NODES  # how deep the drafter drafts, in a graph that stops short of its full depth
 
 
 @dataclass(slots=True)
@@ -114,7 +114,7 @@ def lay_out(state: SlotState, table: Tensor, shape: StepShape, count: int, block
 
 
 def _target_rows(state: SlotState, fields: Tensor, wanted: Tensor, shape: StepShape, block_size: int) -> Rows:
-    """What the target is handed: the fields of its rows [7, R], and where their context lies."""
+    """The target's input: the fields of its rows [7, R], and where their context lies."""
     tokens, positions, slots, context, base, ancestors, write = fields.unbind(0)
     return Rows(
         tokens,
@@ -213,8 +213,8 @@ def round_up(size: int) -> int:
 
 
 def row_sizes(groups: int, nodes: int, depths: tuple[int, ...] = ()) -> list[int]:
-    """Rows of the graphs for so many groups, fewest first: as many as drafts of these depths have, or else no drafts,
-    half of all, all of them."""
+    """Numbers of rows that graphs for so many groups have, in ascending order: as drafts of these depths need, or else
+    no drafts, half of all, all of them."""
     whole = groups * (1 + nodes)
     if depths:
         return sorted({groups, *(round_up(groups * (1 + depth)) for depth in depths), round_up(whole)})

@@ -1,10 +1,10 @@
-"""What happens on the device: a pass of the target, the verdict on every draft, and the next drafts.
+"""What happens on the device: the target's forward pass, the verification of every draft, and the next drafts.
 
 `launch` queues a pass and waits for nothing; the flight it returns lands when the pass is over. A pass may be launched
-while the one before it is still under way: of a request that draws in both, the device alone knows how far its text
-goes by then, so its segment says `CONTINUES` instead of where it starts (see resume.py). If such a request has a
-grammar, `launch` queues the target's part of the pass and `complete` the verdict, once the grammar has read what the
-pass before has drawn.
+while the one before it is still in flight: for a request that draws in both, only the device knows how long its text
+is by then, so its segment says `CONTINUES` instead of where it starts (see resume.py). If such a request has a
+grammar, `launch` queues the target's part of the pass and `complete` the verification, once the grammar has consumed
+what the pass before has drawn.
 """
 
 from __future__ import annotations
@@ -69,17 +69,17 @@ class Runner:
         self.on_gpu = target.device.type == "cuda"
         self.drafter_seconds: float | None = None  # what the drafter took in the last pass, where the host can tell
         self.texts = LookUps(state, block_size)
-        self.backlog: Backlog | None = None  # where the drafter's reading may wait while no request drafts
-        self.depths: tuple[int, ...] = ()  # to which the drafter goes in captured passes; empty: always all the way
-        self.aside: Aside | None = None  # where its reading waits there meanwhile, if it may rest
+        self.backlog: Backlog | None = None  # what the drafter has yet to read, if it may rest
+        self.depths: tuple[int, ...] = ()  # draft depths of captured passes; empty: always the full depth
+        self.aside: Aside | None = None  # what a captured drafter has yet to read, if it may rest
 
     @property
     def nodes(self) -> int:
-        """The largest draft."""
+        """Nodes of the drafter's largest draft."""
         return self._nodes if self.drafter is not None else 0
 
     def launch(self, scheduled: list[ScheduledRequest], step: Step) -> Flight:
-        """Queue a pass for these; a drafter on the host is asked before this returns, a look-up when it has landed."""
+        """Queue a pass for these; a drafter on the host drafts before this returns, a look-up after it has landed."""
         self.drafter_seconds = None
         flight = Flight(scheduled, step, self.prepare(scheduled))
         if self.aside is not None:
@@ -88,12 +88,12 @@ class Runner:
             flight.rest = self.begin(flight.step_input)
             return flight
         with self.together("run", flight.step_input):
-            output = self.run(flight.step_input)  # one pass of the target, and the verdict on every draft
+            output = self.run(flight.step_input)  # the target's forward pass, and the verification of every draft
         self._follow_up(flight, output)
         return flight
 
     def complete(self, flight: Flight) -> None:
-        """Queue the second half of a pass, if only the first was launched: its masks are there now."""
+        """Queue the second half of a pass, if only the first was launched, as its masks are there now."""
         if flight.rest is None:
             return
         if self.state.masks is not None:
@@ -102,7 +102,7 @@ class Runner:
         self._follow_up(flight, rest())
 
     def _follow_up(self, flight: Flight, output: StepOutput) -> None:
-        """Ask a drafter on the host, and have the report brought there."""
+        """Run a drafter that is on the host, and queue the copy of the report to the host."""
         flight.output, flight.drafts = output, self.propose(flight.step_input, output)  # what to try next
         if not self.on_gpu:
             flight.step.drafter_seconds, flight.step.drafter_depth = self.drafter_seconds, self._levels(flight.step)
@@ -114,12 +114,12 @@ class Runner:
         flight.landed.record()
 
     def _levels(self, step: Step) -> int:
-        """How deep the drafter went: as deep as it might, unless it ends chains early."""
+        """How deep the drafter went: as deep as it was allowed to, unless it ended chains early."""
         chain = self.drafter.chain if self.drafter is not None else None
         return step.budget if chain is None or chain.confidence is None else min(step.budget, chain.confidence.ran)
 
     def _awaits_masks(self, scheduled: list[ScheduledRequest]) -> bool:
-        """Whether a request's grammar has yet to read what a pass under way draws."""
+        """Whether a request's grammar has yet to consume what a pass in flight draws."""
         return any(item.start == CONTINUES and item.request.grammar is not None for item in scheduled)
 
     def together(self, order: str, step_input: StepInput) -> AbstractContextManager[None]:
@@ -128,7 +128,7 @@ class Runner:
         return nullcontext() if leader is None else leader.together(order, *packed(step_input))
 
     def prepare(self, scheduled: list[ScheduledRequest]) -> StepInput:
-        """Write new blocks to their tables; size the pass and say what each request runs in it."""
+        """Write new blocks to the block tables; choose the pass's shape, and pack what each request runs in it."""
         self.state.give_blocks([item.request for item in scheduled])
         groups, size, columns = round_up(len(scheduled)), self.block_size, list[tuple[int, ...]]()
         for s, r in ((item, item.request) for item in scheduled):
@@ -149,22 +149,22 @@ class Runner:
         return StepInput(table, shape, logits_rows, len(scheduled), masks, rests)
 
     def padded(self, rows: int) -> int:
-        """The rows of a pass that needs so many."""
+        """The rows, padding included, of a pass that needs so many."""
         return rows if self.target.any_size else round_up(rows)
 
     def run(self, step_input: StepInput) -> StepOutput:
-        """The pass itself; a pure decode pass on a GPU is replayed from captured graphs."""
+        """Run a pass; a pure decode pass on a GPU is replayed from captured graphs."""
         return self.begin(step_input)()
 
     def begin(self, step_input: StepInput) -> Callable[[], StepOutput]:
-        """The target's part of a pass; what it returns does the rest."""
+        """Run the target's part of a pass; returns a function that does the rest."""
         # Masks that come with a pass are as many as its drafts: a graph would have no fixed place to read them from.
         if self.captured and step_input.masks is None and step_input.shape.steady:
             return partial(self.captured.finish, self.captured.begin(step_input, self.state.version))
         return partial(self.decide, step_input, self.score(step_input))
 
     def advance(self, step_input: StepInput) -> StepOutput:
-        """A pass that is not replayed."""
+        """Run a pass without graphs."""
         return self.decide(step_input, self.score(step_input))
 
     def score(self, step_input: StepInput) -> ScoredPass:
@@ -176,7 +176,7 @@ class Runner:
         return score(self.target, self.state, features, segments, shape, count, self.block_size, step_input.masks)
 
     def decide(self, step_input: StepInput, scored: ScoredPass) -> StepOutput:
-        """The verdict on every draft, likewise; a drafter that never looks at the host is part of it."""
+        """The verification of every draft, likewise; a drafter that is not on the host is part of it."""
         branching = step_input.shape.branching
         output = decide(self.target, self.state, self.judge, scored, branching, self.block_size, self.limits)
         if self.drafter is None or self.drafter.on_host:
@@ -203,18 +203,18 @@ class Runner:
         return read(flight.land(), draft is not None, width)
 
     def look_up(self, flight: Flight, report: list[GroupReport]) -> None:
-        """Draft from the text that a pass has left, where that is all the drafter reads."""
+        """Draft from the text as it is after a pass, if that is all the drafter reads."""
         if self.drafter is not None and self.drafter.looks_up:
             flight.drafts = self.texts.after(flight, report, self.drafter, self.target.vocab_size)
 
     def waits_for(self, flight: Flight) -> bool:
-        """Whether the host must see a pass before it can plan the next: it drafts from its tokens."""
+        """Whether the host must see a pass before it can plan the next, because it drafts from that pass's tokens."""
         if self.drafter is None or not self.drafter.on_host:
             return False
         return flight.step.budget > 0 or not self.drafter.looks_up
 
     def _draft(self, step_input: StepInput, segments: Segments, output: StepOutput) -> Draft | None:
-        """Ask the drafter, and leave the drafts in the slots; None: it rests."""
+        """Run the drafter and write its drafts to the slots; None if it rests."""
         assert self.drafter is not None
         begun = time.perf_counter()
         if step_input.shape.draft_depth == RESTS:
@@ -241,18 +241,18 @@ class Runner:
         if draft.probs is not None:
             assert pending.probs is not None
             pending.probs[slots, :, : draft.probs.shape[2]] = draft.probs
-        if not self.on_gpu:  # there the work is only queued by now
+        if not self.on_gpu:  # on a GPU the work is only queued by now
             self.drafter_seconds = time.perf_counter() - begun
         return draft
 
     def admit(self, request: Request) -> None:
-        """A request has taken a slot."""
+        """Tell the drafter, on every rank, of a request that has taken a slot."""
         told = request.slot, request.prompt_len, request.computed, request.tenant, str(request.arrival)
         self.introduce(*told)
         self.state.note("admit", *told)
 
     def introduce(self, slot: int, prompt_len: int, cached: int, tenant: str, request: str) -> None:
-        """The drafter hears of a request."""
+        """Tell this rank's drafter of a request."""
         self.texts.forget(slot)
         if self.aside is not None:
             self.aside.forget(slot)
@@ -262,7 +262,7 @@ class Runner:
             self.backlog.admit(slot, prompt_len, tenant, request)
 
     def finish(self, slot: int, length: int) -> None:
-        """A request has ended: the drafter forgets it."""
+        """Have the drafter forget a request that has ended."""
         assert self.drafter is not None
         self.leave(slot)
         self.state.note("leave", slot)
@@ -271,21 +271,21 @@ class Runner:
             self.drafter.reset(slot)
 
     def settle(self) -> None:
-        """Before slots are taken anew: the drafter reads what requests that have left put aside."""
+        """Before slots are taken again: have the drafter read what requests put aside before they left."""
         if self.aside is not None:
             self.aside.settle()
 
     def leave(self, slot: int) -> None:
-        """What the drafter has not read stays with the blocks: it is read if another request finds them."""
+        """Note that a slot is left; what the drafter has not read stays with the blocks, for others that find them."""
         if self.backlog is not None:
             self.backlog.forget(slot)
 
     def let_rest(self) -> None:
-        """The drafter may leave its reading for later while no request drafts."""
+        """Let the drafter rest: while no request drafts, it skips its forward pass, and reads the tokens later."""
         self.backlog = Backlog(self.state.padding_slot)
         self.state.note("rest")
 
     def copied(self, sources: Sequence[int], targets: Sequence[int]) -> None:
-        """Blocks have been copied to host memory, whose lines have numbers below 0, or back."""
+        """Note that blocks were copied to host memory, whose lines have numbers below 0, or back."""
         if self.backlog is not None:
             self.backlog.copy(sources, targets)

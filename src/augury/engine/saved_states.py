@@ -1,9 +1,9 @@
-"""States of recurrent layers that are kept for others, named like the blocks they belong to.
+"""States of recurrent layers that are kept for other requests, named like the blocks they belong to.
 
 A block of keys and values serves any text that begins alike; a recurrent state serves only texts that continue from
 exactly where it was taken. So states are saved in passing where a text may continue: at the end of a prompt, where two
-prompts are seen to part, at every so many blocks, and behind the answer as it grows (of these only the newest is kept).
-What a newcomer can share is the longest run of known blocks that ends at a saved state.
+prompts are seen to differ, every so many blocks, and after the answer as it grows (of these only the newest is kept).
+A new request can share the longest run of known blocks that ends at a saved state.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ class _Saving:
     """What is saved for one running request."""
 
     last: int  # tokens up to which its prompt may be shared
-    branch: int  # where it parts from what was known before
+    branch: int  # tokens after which it differs from what was known before
     found: int  # the line it began with, -1: none; kept until its first pass is over
     since: int  # when it was admitted
     at: int = NEVER  # the prefix that is saved next
     line: int = -1  # and where
-    newest: bytes | None = None  # the newest state behind its answer
+    newest: bytes | None = None  # the newest state after its answer
 
 
 class SavedStates:
-    """Which line holds the state after which prefix; what was not used for longest goes first."""
+    """Which line holds the state after which prefix; the least recently used goes first."""
 
     def __init__(self, pool: BlockPool, block_size: int, lines: Sequence[int], every: int) -> None:
         self.num_lines = len(lines)
@@ -57,7 +57,7 @@ class SavedStates:
         return keys[: next((i for i in range(known, 0, -1) if keys[i - 1] in self._line_of), 0)]
 
     def admit(self, request: Request) -> None:
-        """A request takes a slot; `keys` are those of the blocks it shares."""
+        """Note that a request takes a slot; its `keys` are those of the blocks it shares."""
         found = -1
         if request.keys:
             found = self._line_of[request.keys[-1]]
@@ -68,7 +68,7 @@ class SavedStates:
         self._savings[request] = _Saving(last, branch, found, self._now)
 
     def leave(self, request: Request) -> None:
-        """A request leaves its slot."""
+        """Free the line of a request that leaves its slot."""
         self._parting.pop(request, None)
         saving = self._savings.pop(request, None)
         if saving is not None:
@@ -104,7 +104,7 @@ class SavedStates:
         return list(changed), [at for at, _ in changed.values()], [line for _, line in changed.values()]
 
     def ran(self, request: Request, length: int) -> None:
-        """A pass has taken a request's state to `length` tokens: a state saved on the way can be found from now on."""
+        """Note that a pass has advanced a request to `length` tokens; a state saved on the way can be found now."""
         saving = self._savings.get(request)
         if saving is None:
             return
@@ -134,7 +134,7 @@ class SavedStates:
         return min(end for end in (every, saving.branch, saving.last) if end > position)
 
     def _has_line(self, saving: _Saving, answers: bool) -> bool:
-        """Whether there is a line to save to; what is behind an answer takes none that was of use since it began."""
+        """Whether there is a line to save to; one after an answer takes none that was used since the request began."""
         if saving.line < 0 and self._free:
             saving.line = self._free.pop()
         if saving.line < 0:
@@ -149,12 +149,12 @@ class SavedStates:
         self._line_of.move_to_end(key)
 
     def _drop(self, key: bytes) -> int:
-        """Forget a state; the line that held it."""
+        """Forget a state and return the line that held it."""
         del self._used_at[key]
         return self._line_of.pop(key)
 
     def _publish(self, saving: _Saving, key: bytes) -> None:
-        """Name the state that was saved; the one behind the answer before it goes, unless it has a place of its own."""
+        """Name the state that was saved; if it is one kept only for the answer's end, the last such one is dropped."""
         if key in self._line_of:
             self._use(key)
             return

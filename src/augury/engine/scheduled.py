@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from augury.engine.request import Request
 
-CONTINUES = -1  # a start that only the device knows: a pass under way draws for the request
+CONTINUES = -1  # a start that only the device knows: a pass in flight draws for the request
 
 
 class ScheduledRequest(NamedTuple):
@@ -36,7 +36,7 @@ def schedule_request(request: Request, num_new_tokens: int, nodes: int = 0) -> S
 
 
 def decodes(request: Request) -> bool:
-    """Whether its next pass runs one known token; a request that surely ends with what is in flight has none."""
+    """Whether its next pass runs one known token; False if what is in flight is certain to end it."""
     if request.draws_in_flight:
         return request.length + request.in_flight < request.max_len
     return request.pending == 1

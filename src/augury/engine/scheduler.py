@@ -1,12 +1,12 @@
-"""Who runs in the next pass: slots, blocks, prompt chunks, drafts.
+"""Which requests run in the next pass: slots, blocks, prompt chunks, drafts.
 
-Decoding requests come first, each with its pending draft; what is left of the token budget reads prompts. A request
-that finds no block for its next token takes the newest request's: that one loses its slot and starts over from its
-tokens later (its noise is keyed by position, so it says the same again). The oldest request always gets on, so all do.
-Slots go to clients in turn (turns.py), and where there is none, or no block (crowding.py), a client that holds many
-gives its newest to one that holds few. The n answers to one prompt read it once (siblings.py). Where layers are
-recurrent, a prefix is shared up to a saved state (saved_states.py); what the cache had to give up may be in host memory
-(offload.py).
+Decoding requests come first, each with its pending draft; the rest of the token budget reads prompts. If there is no
+block for a request's next token, the newest request is preempted: it loses its slot and is computed again from its
+tokens later (its noise is keyed by position, so its text is the same). The oldest request always makes progress, so
+all do. Slots go to clients in turn (turns.py), and if no slot is free, or no block (crowding.py), a client that
+holds many gives up its newest for one that holds few. The n answers to one prompt read it once (siblings.py). With
+recurrent layers, a prefix is shared up to a saved state (saved_states.py); what the cache had to evict may be in host
+memory (offload.py).
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Scheduler:
         offload: Offload | None = None,
     ) -> None:
         self.pool, self.states = pool, states
-        self.switch_length = switch_length  # a text that grows past this is read anew; 0: none is
+        self.switch_length = switch_length  # a text that grows past this is read again; 0: none is
         self.lookahead = lookahead  # cache rows a drafter writes ahead of the known text
         self.block_size = block_size
         self.token_budget = token_budget
@@ -67,7 +67,7 @@ class Scheduler:
         self.siblings.add(request)
 
     def plan(self) -> list[ScheduledRequest]:
-        """Choose what runs in the next pass; empty when there is nothing to do before a pass under way has landed."""
+        """Choose what runs in the next pass; empty when there is nothing to do before a pass in flight has landed."""
         self.seated = []
         if not self._make_room():
             return []
@@ -90,7 +90,7 @@ class Scheduler:
         return scheduled
 
     def launched(self, scheduled: list[ScheduledRequest]) -> None:
-        """A pass is under way."""
+        """Note that a pass was launched."""
         for item in scheduled:
             request = item.request
             request.in_flight += 1
@@ -100,14 +100,14 @@ class Scheduler:
                 request.sent = item.start + item.num_new_tokens
 
     def failed(self, scheduled: list[ScheduledRequest]) -> None:
-        """A pass was lost on its way: as if it had never been launched."""
+        """Undo `launched` for a pass that failed."""
         for item in scheduled:
             if item.epoch == item.request.epoch:
                 item.request.in_flight -= 1
                 item.request.sent = item.request.computed
 
     def commit(self, request: Request, ran: int, accepted: int, kept: int) -> None:
-        """After a pass that ran the first `ran` tokens: what is now in the cache, and which blocks others may share."""
+        """Record what the cache holds after a pass that ran the first `ran` tokens, and publish blocks to share."""
         # Of the drafts, only those that became part of the text stay; the last token kept has not been run.
         request.computed = min(ran + accepted, len(request.tokens) - 1) if kept else ran
         request.in_flight -= 1
@@ -123,25 +123,25 @@ class Scheduler:
         self.siblings.release(request)
 
     def _before_switch(self, request: Request, length: int) -> int:
-        """Tokens until its keys have to be others."""
+        """Tokens that may follow before the text's keys have to be rotated otherwise."""
         return max(0, self.switch_length - length) if self.switch_length and not request.long else self.token_budget
 
     def sound(self, request: Request, emitted: int) -> int:
-        """How many of the tokens that a pass has drawn are good: past the switch its keys should have been others."""
+        """How many of a pass's tokens are valid: past the switch, they should have been drawn with other keys."""
         return min(emitted, self._before_switch(request, request.length) + 1)
 
     def switch(self, request: Request) -> None:
-        """Read a text anew that has grown past the switch; its keys are rotated otherwise now."""
+        """Have a text that has grown past the switch read again, because its keys are rotated otherwise now."""
         if self.switch_length and request.slot >= 0 and not request.long and request.length > self.switch_length:
             request.long = True
             self.restart(request)
 
     def restart(self, request: Request) -> None:
-        """Have a request read its text anew, and drop what is under way for it."""
+        """Have a request read its text again, and drop what is in flight for it."""
         self._preempt(request)
 
     def forget_prefixes(self) -> None:
-        """Drop everything that is kept for others."""
+        """Drop every cached prefix."""
         self.sharing.forget_all()
 
     def check(self) -> None:
@@ -157,7 +157,7 @@ class Scheduler:
         self.siblings.leave(request)
 
     def _schedule_decode(self, request: Request, free_tokens: int) -> ScheduledRequest:
-        # A draft is a guess: it is cut to the blocks that are free once everyone's next token has its place.
+        # Drafts are optional: one is cut to the blocks that are free once every request's next token has a place.
         continues = request.draws_in_flight
         length, drafted = longest(request), request.allowed if continues else request.draft_nodes
         nodes = min(drafted, free_tokens, self._before_switch(request, length))
@@ -170,7 +170,7 @@ class Scheduler:
         return ScheduledRequest(request, CONTINUES, 1, nodes, True, 1, True, request.epoch, length + nodes)
 
     def known(self, item: ScheduledRequest) -> ScheduledRequest:
-        """What a request that continues runs, now that every pass before it has landed."""
+        """Fill in what the host did not know of a request that continues, now that every pass before has landed."""
         if item.start != CONTINUES:
             return item
         rows = len(item.request.blocks) * self.block_size
@@ -187,9 +187,9 @@ class Scheduler:
                     request.blocks += self.pool.take(min(need, self.pool.num_free))
 
     def _reserve(self, request: Request, rows: int) -> bool:
-        """Get blocks for `rows` cache rows, if need be from who holds many, or the newest, which may be this one.
+        """Get blocks for `rows` cache rows, if need be by preempting others, or this request if it has to give way.
 
-        No request is preempted while a pass is under way, since the pass may end requests: then it returns False.
+        No request is preempted while a pass is in flight, since the pass may end requests: then it returns False.
         """
         need = -(-rows // self.block_size) - len(request.blocks)
         while need > self.pool.num_free:
@@ -206,7 +206,7 @@ class Scheduler:
     def _make_room(self) -> bool:
         """Preempt the newest request of a client that holds many slots or blocks for one that waits and holds few.
 
-        One for each pass. As in `_reserve` not while a pass is under way, since it may free some: then it is False.
+        One for each pass. As in `_reserve` not while a pass is in flight, which may free some: then it returns False.
         """
         victim = self._in_the_way(self.waiting.first) if self.waiting else None
         if victim is None:
@@ -217,7 +217,7 @@ class Scheduler:
         return True
 
     def _in_the_way(self, newcomer: Request) -> Request | None:
-        """Who has to leave for the first that waits, if anyone."""
+        """The request to preempt for the first that waits, or None."""
         if self._free_slots:
             need = self._lacking(newcomer)
             return crowding(self.running, newcomer, need) if need > self.pool.num_free else None
@@ -225,7 +225,7 @@ class Scheduler:
         return newest_of_many(self.running, holder) if holder else None
 
     def _lacking(self, request: Request) -> int:
-        """Blocks that a request which waits has to be given, those it can share left out."""
+        """Blocks that a waiting request needs, without those it can share if there are too few free ones."""
         blocks = -(-request.length // self.block_size)
         if blocks <= self.pool.num_free:
             return blocks
@@ -279,7 +279,7 @@ class Scheduler:
             self.siblings.release(request)  # where all of the prompt was found
 
     def _schedule_prompts(self, free_tokens: int, planned: set[Request]) -> list[ScheduledRequest]:
-        """Split the budget over unread prompts: half for the oldest, so that it gets on, the rest to the shortest."""
+        """Split the budget over unread prompts: half for the oldest, which must progress, the rest to the shortest."""
         prompts = [
             r for r in self.running if r not in planned and r.slot >= 0 and r.pending > 0 and not r.draws_in_flight
         ]

@@ -12,7 +12,7 @@ from augury.verify.logprobs import score
 
 
 def record_logprobs(request: Request, item: ScheduledRequest, group: int, kept: int, output: StepOutput) -> None:
-    """Add to the request what this pass says about its prompt and about the tokens just kept."""
+    """Add the log-probabilities of this pass to the request: of its prompt, and of the tokens just kept."""
     params = request.params
     if request.scores_prompt and len(request.prompt_logprobs) < request.prompt_len:
         _record_prompt(request, item, group, output)

@@ -1,4 +1,4 @@
-"""After the target's pass: which drafts become text, written to the slots, and what each request may draft next."""
+"""After the target's pass: verify the drafts, write what is emitted to the slots, and bound the next drafts."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ class DraftLimits(NamedTuple):
     """What bounds a draft, besides what the table of segments allows each request."""
 
     lookahead: int = 0  # cache rows the drafter writes after the known text; 0: it writes none
-    branching: bool = False  # drafts are trees: their nodes say nothing of their length
+    branching: bool = False  # drafts are trees: their number of nodes is not their depth
 
 
 class Settled(NamedTuple):
-    """What a pass decided, a line a group."""
+    """What a pass decided, one line per group."""
 
     outcome: Outcome
     lengths: Tensor  # int64 [G]: tokens known now, those just emitted included
@@ -34,7 +34,7 @@ class Settled(NamedTuple):
 def settle(
     judge: Judge, logits: Tensor, layout: PassLayout, state: SlotState, seg: Segments, limits: DraftLimits
 ) -> Settled:
-    """Judge the drafts, append what is emitted to the history, and bound the next drafts."""
+    """Verify the drafts, append what is emitted to the history, and bound the next drafts."""
     kind = face(logits.device)
     if judge.draw is not None and (kind == "triton" or (kind == "numba" and judge.rates is None)):
         return _in_one_kernel(judge.draw(logits, layout.draws, state.sampling), judge, layout, state, seg, limits)
@@ -69,7 +69,7 @@ def _in_one_kernel(
 
 
 def _budget(outcome: Outcome, lengths: Tensor, limit: Tensor, seg: Segments, limits: DraftLimits) -> Tensor:
-    """Nodes that every group may draft."""
+    """Nodes that each group may draft next, int64 [G]."""
     remaining = torch.where(outcome.emitted_count > 0, limit - lengths, 0)
     if limits.branching:
         budget = torch.where(remaining > 1, seg.allowed, 0)

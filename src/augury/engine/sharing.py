@@ -1,4 +1,4 @@
-"""What a newcomer need not read: blocks of its prefix that are on the device, or in host memory."""
+"""What a new request need not compute: blocks of its prefix that are on the device, or in host memory."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Sharing:
             pool.give_up = offload.keep
 
     def admitted(self, request: Request, restored: int, stats: EngineStats) -> None:
-        """Count what a newcomer has found; of its blocks the last `restored` were in host memory."""
+        """Count a new request's prefix cache hits; of the blocks found, the last `restored` were in host memory."""
         found = len(request.keys) * self.block_size
         request.cached_tokens, outside = found, restored * self.block_size
         stats.prefix_cache_queries += request.length
@@ -37,18 +37,18 @@ class Sharing:
             stats.external_prefix_cache_hits += outside
 
     def scope(self, request: Request) -> str | None:
-        """The scope it shares with; None: it does not share."""
+        """The scope in which a request shares blocks; None: it does not share."""
         return scope_of(request, self.prefix_caching)
 
     def share(self, request: Request) -> list[int]:
-        """Take the blocks on the device that hold its prefix; `keys` are theirs then."""
+        """Take the blocks on the device that hold a request's prefix, and set its `keys` to theirs."""
         keys = self._usable(request)
         shared = self.pool.share(keys if self.states is None else self.states.usable(request, keys))
         del request.keys[len(shared) :]
         return shared
 
     def bring_back(self, request: Request) -> int:
-        """Fill the blocks after those it shares from host memory, as far as that has them; how many."""
+        """Fill the blocks after those it shares from host memory, as far as they are there; returns how many."""
         if self.offload is None:
             return 0
         have = len(request.keys)
@@ -60,7 +60,7 @@ class Sharing:
         return found
 
     def _usable(self, request: Request) -> list[bytes]:
-        """The names of its blocks that need not be read, if they are found."""
+        """The names of a request's blocks that need not be computed if they are found."""
         scope = self.scope(request)
         if scope is None or request.scores_prompt:
             return []
@@ -69,7 +69,7 @@ class Sharing:
         return request.keys[: (request.length - 1) // self.block_size]
 
     def forget_all(self) -> None:
-        """Drop everything that is kept for others."""
+        """Drop every cached prefix."""
         self.pool.forget_all()
         if self.states is not None:
             self.states.forget_all()

@@ -8,20 +8,20 @@ from __future__ import annotations
 from augury.engine.request import Request
 from augury.engine.turns import Turns
 
-WORTH = 64  # prompt tokens that the others must be spared: their first token comes a pass later
+WORTH = 64  # prompt tokens that sharing must save in all, because it delays the others' first token by a pass
 
 
 class Siblings:
-    """Answers that wait for another one to read their prompt; then they take turns with everyone else."""
+    """Answers that wait for another one to read their prompt; after that they queue like any request."""
 
     def __init__(self, waiting: Turns, block_size: int) -> None:
         self.num_held = 0
         self._waiting = waiting
         self._block_size = block_size
-        self._families: dict[int, dict[Request, None]] = {}  # by prompt; who reads it comes first
+        self._families: dict[int, dict[Request, None]] = {}  # by prompt; the one that reads it comes first
 
     def add(self, request: Request) -> None:
-        """Queue a newcomer, or hold it back while another reads its prompt and there is enough to share."""
+        """Queue a new request, or hold it back while another reads its prompt and there is enough to share."""
         if (request.params.n - 1) * self._shareable(request) < WORTH:
             self._waiting.add(request)
             return
@@ -33,7 +33,7 @@ class Siblings:
             self.num_held += 1
 
     def release(self, request: Request) -> None:
-        """Queue those that wait for a request, if it has read as much of the prompt as can be shared."""
+        """Queue the requests that wait for this one, if it has read as much of the prompt as can be shared."""
         family = self._families.get(request.prompt)
         if family is None or next(iter(family)) is not request or request.computed < self._shareable(request):
             return

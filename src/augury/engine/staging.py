@@ -1,7 +1,7 @@
 """Pinned memory that carries small arrays to the device and back without either side waiting for the other.
 
-A copy from ordinary memory waits for everything that is queued on the device; and pinned memory made for each copy is
-asked of the driver, which may wait too. So one buffer is made at the start and used in turns.
+A copy from pageable memory waits for everything that is queued on the device, and allocating pinned memory for each
+copy calls the driver, which may wait too. So one buffer is allocated at the start and its halves are used in turns.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ WORDS = 1 << 17  # int64 of each half: a long prompt and more
 
 
 class Staging:
-    """Two halves, used in turns: one is written anew only when the copies from it, long past, are done."""
+    """Two halves, used in turns: one is overwritten only when the copies from it, long past, are done."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
@@ -24,7 +24,7 @@ class Staging:
         self._left: list[torch.cuda.Event | None] = [None, None]  # when each half was last in use
 
     def send(self, values: np.ndarray) -> Tensor:
-        """The values on the device, queued behind what it does."""
+        """Copy values to the device, queued after the work that is there."""
         tensor = torch.from_numpy(values)
         if not self._on_gpu:
             return tensor

@@ -1,4 +1,4 @@
-"""What the engine knows of each running request, as tensors on the device, a line a slot.
+"""What the engine knows of each running request, as tensors on the device, one line per slot.
 
 One decode step is a function of these tensors with static shapes, so that on a GPU it can be captured once and
 replayed. The host keeps its own records (request.py) for text, stops and blocks, and writes here only when a slot
@@ -30,7 +30,7 @@ END_TOKENS = 8  # a request with more is ended by the host alone, a pass later
 class SlotState:
     """Per-slot tensors; the last slot is for padding groups."""
 
-    history: Tensor  # int64 [S, width]: known tokens; the last column takes writes that mean nothing
+    history: Tensor  # int64 [S, width]: known tokens; the last column takes the writes of padding
     length: Tensor  # int64 [S]: known tokens, as of the last pass launched; only if `tracks`
     alive: Tensor  # int64 [S]: 1 until a request has drawn its last token, as far as the device can tell; likewise
     limit: Tensor  # int64 [S]: tokens at which the request ends
@@ -43,9 +43,9 @@ class SlotState:
     staging: Staging
     long: Tensor | None = None  # int64 [S]: 1 where the text is past the target's switch_length, if it has one
     tracks: bool = False  # passes are launched before the host has seen the one before: see resume.py
-    version: int = 0  # grows when a table is made anew elsewhere in memory: graphs captured before must go
-    masks: MaskTable | None = None  # what grammars allow; None: it comes with each pass
-    leader: Leader | None = None  # who tells other ranks what changes here, if there are any
+    version: int = 0  # grows when a table moves to other memory: graphs captured before are invalid
+    masks: MaskTable | None = None  # grammar masks; None: they come with each pass
+    leader: Leader | None = None  # tells other ranks what changes here, if there are any
 
     @classmethod
     def allocate(
@@ -58,7 +58,7 @@ class SlotState:
         device: torch.device,
         lookahead: int = 0,
     ) -> SlotState:
-        """Empty slots; `nodes` is the largest draft that will ever be pending, `lookahead` what a drafter writes."""
+        """Empty slots; `nodes` is the largest draft ever pending, `lookahead` the cache rows a drafter writes ahead."""
         slots += 1
 
         def zeros(*shape: int) -> Tensor:
@@ -84,7 +84,7 @@ class SlotState:
         return self.limit.shape[0] - 1
 
     def seat(self, request: Request) -> None:
-        """Give a slot to a request: its tokens, its parameters, its tables."""
+        """Write a request to its slot: its tokens, its parameters, its tables."""
         slot = request.slot
         self.history[slot, : request.length] = self._ids(request.tokens)
         self.limit[slot] = request.max_len
@@ -114,12 +114,12 @@ class SlotState:
             self.leader.note("seat", seat_record(request))
 
     def note(self, order: str, *what: Any) -> None:
-        """Tell other ranks, if there are any, of a change that is made beside these tensors."""
+        """Tell other ranks, if there are any, of a change that is not made by these methods."""
         if self.leader is not None:
             self.leader.note(order, *what)
 
     def give_blocks(self, requests: list[Request]) -> None:
-        """Bring blocks that requests have been given since their last pass to the slots' tables, all in one copy."""
+        """Write the blocks that requests were given since their last pass to the block tables, all in one copy."""
         fresh = [
             (request.slot, place, request.blocks[place])
             for request in requests
@@ -137,13 +137,13 @@ class SlotState:
         self.block_tables[slots, places] = blocks
 
     def make_tables(self) -> None:
-        """Make the wide tables before a request needs them: one made later would outdate every captured graph."""
+        """Make the [S, V] tables before a request needs them: one made later would invalidate every captured graph."""
         sampling = self.sampling
         sampling.counts, sampling.in_prompt = self._table(torch.int32), self._table(torch.bool)
         sampling.bias = self._table(torch.float32)
 
     def make_masks(self) -> None:
-        """Make a place for grammars' masks that passes under way can read from."""
+        """Make the table of grammar masks, which passes can read after they have begun."""
         slots, nodes = self.draft.tokens.shape
         self.masks = MaskTable.allocate(slots, nodes, self.vocab_size, self.staging, self.history.device)
 
@@ -158,7 +158,7 @@ class SlotState:
             self.sampling.counts.index_put_(where, real.to(torch.int32), accumulate=True)
 
     def note_lengths(self, slots: Tensor, lengths: Tensor, outcome: Outcome) -> None:
-        """Keep how far each text goes, and who has drawn a last token."""
+        """Keep the length of each text, and whether its request has drawn its last token."""
         said = torch.where(
             torch.arange(outcome.emitted.shape[1], device=slots.device) < outcome.emitted_count[:, None],
             outcome.emitted,
@@ -205,7 +205,7 @@ class SlotState:
             line[self._there(edits.biased)] += self._there(edits.bias)
 
     def _set_end(self, slot: int, request: Request) -> None:
-        """What the device must know to tell when a request has drawn its last token."""
+        """Write what the device needs to tell when a request has drawn its last token."""
         self.length[slot], self.alive[slot] = request.length, 1
         self.end_tokens[slot] = -1
         stops = sorted(request.stop_ids)
@@ -228,7 +228,7 @@ class SlotState:
         """The table, widened with -1 where a request needs more room than any before it (words are right-aligned)."""
         if all(n <= have for n, have in zip(need, table.shape[1:], strict=True)):
             return table
-        # To powers of two: each new size outdates every captured graph, so there must be few of them.
+        # To powers of two: each new size invalidates every captured graph, so there must be few of them.
         sizes = [max(have, 1 << (n - 1).bit_length()) for n, have in zip(need, table.shape[1:], strict=True)]
         extra = [size - have for size, have in zip(sizes, table.shape[1:], strict=True)]
         self.version += 1

@@ -1,4 +1,4 @@
-"""How much memory recurrent states get: two for every slot, and some that are kept for others to find."""
+"""How much memory recurrent states get: two for every slot, and some that are kept for other requests to find."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from augury.config.errors import ConfigError
 from augury.model.states import line_bytes, slot_bytes
 from augury.model.target import Target, bytes_per_token
 
-KEPT, FEWEST = 4, 64  # states kept for each slot, and for all at least, as far as memory goes
-SHARE = 4  # they take one part of the cache's memory in so many
-CHUNK = 256  # tokens of a prompt between two saved states at least: each ends a pass
+KEPT, FEWEST = 4, 64  # states kept: so many per slot, and no fewer in all, as far as memory allows
+SHARE = 4  # they take at most one part in so many of the cache's memory
+CHUNK = 256  # tokens of a prompt between two saved states, at least: each ends a prefill chunk
 
 
 class StateRoom(NamedTuple):
-    """What the states of an engine take."""
+    """The room that an engine's recurrent states take."""
 
-    lines: int  # states kept for others
+    lines: int  # states kept for other requests
     every: int  # blocks of a prompt between two of them
     num_bytes: int  # of all, those in use included
 
@@ -30,7 +30,7 @@ def most_slots(target: Target, nodes: int, cache_bytes: int, wanted: int) -> int
 
 
 def state_room(config: EngineConfig, target: Target, nodes: int, cache_bytes: int) -> StateRoom:
-    """Share the cache's memory out between states and blocks; refuse where not even the slots' states fit."""
+    """Divide the cache's memory between states and blocks; refuses if not even the slots' states fit."""
     if not target.state_shapes:
         return StateRoom(0, 1, 0)
     assert config.max_num_seqs

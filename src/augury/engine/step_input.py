@@ -12,18 +12,18 @@ from augury.engine.rows import StepShape
 
 
 class StepInput(NamedTuple):
-    """A planned pass as the device wants it."""
+    """A planned pass in the form that the device reads."""
 
     segments: Tensor  # int64 [8, G], see Segments.pack
     shape: StepShape
     logits_rows: int  # lines in use
     requests: int  # groups in use
-    masks: GroupMasks | None = None  # what grammars allow, if anyone has one
+    masks: GroupMasks | None = None  # grammar masks, if a request has a grammar
     rests: bool = False  # no request has a draft or may have one next: the drafter may rest
 
 
 def packed(step_input: StepInput) -> list[Any]:
-    """A planned pass as plain numbers."""
+    """A planned pass as plain numbers, to be sent to other ranks."""
     masks = step_input.masks
     told = None if masks is None else [masks.bits.tolist(), masks.begin.tolist(), masks.counts.tolist(), masks.most]
     table = step_input.segments.tolist()

@@ -1,4 +1,4 @@
-"""How large a pass is and what is known of it beforehand; and what it leaves to the drafter."""
+"""The static shape of a pass, and the drafter's input after it."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
 
 def step_shape(runner: Runner, scheduled: list[ScheduledRequest], logits_rows: int) -> StepShape:
-    """The static side of a pass for these."""
+    """The static shape of a pass for these requests."""
     drafter = runner.drafter
     groups, rows = round_up(len(scheduled)), runner.padded(sum(s.num_new_tokens + s.nodes for s in scheduled))
     branching = drafter is not None and drafter.branching
     steady, adapted = all(s.steady for s in scheduled), any(s.request.lora is not None for s in scheduled)
     own_words = draws_apart(runner, scheduled)
     if steady and drafter is not None and drafter.keeps_drafts:
-        # After guesses that were not its own it has more to read than a captured pass has room for.
+        # After drafts that were not its own, the drafter has more to read than a captured pass has room for.
         steady = not any(s.request.draft_parts for s in scheduled)
     if runner.by_slot:
         if steady:  # the smallest graph that has room
@@ -51,7 +51,7 @@ def step_shape(runner: Runner, scheduled: list[ScheduledRequest], logits_rows: i
 
 
 def _draft_depth(runner: Runner, scheduled: list[ScheduledRequest], steady: bool) -> int:
-    """How deep the drafter goes: as deep as anyone may draft, in the next graph that there is for it."""
+    """How deep the drafter drafts: as deep as any request may, rounded up to a captured depth; or RESTS."""
     if not runner.depths:
         return MAX_NODES
     deepest = max(s.request.allowed for s in scheduled)
@@ -61,7 +61,7 @@ def _draft_depth(runner: Runner, scheduled: list[ScheduledRequest], steady: bool
 
 
 def draws_apart(runner: Runner, scheduled: list[ScheduledRequest]) -> bool:
-    """Whether ranks can draw from their own tokens' logits: no request is filtered, edited, scored or explained."""
+    """Whether each rank can draw from its share of the vocabulary: no request needs all logits to filter or score."""
     if runner.target.words is None or runner.judge.draw is None:
         return False
     return not any(s.request.watched or s.request.grammar or s.request.params.reads_all_logits for s in scheduled)
@@ -70,7 +70,7 @@ def draws_apart(runner: Runner, scheduled: list[ScheduledRequest]) -> bool:
 def draft_input(
     state: SlotState, block_size: int, step_input: StepInput, segments: Segments, output: StepOutput
 ) -> DraftInput:
-    """What a pass leaves to the drafter."""
+    """The drafter's input after a pass."""
     nodes = state.draft.tokens.shape[1]
     whole = state.block_tables.shape[1] * block_size
     most = step_input.shape.rows + (0 if step_input.shape.steady else 2 * step_input.shape.groups)
