@@ -1,4 +1,4 @@
-"""The seam between the engine and a drafter."""
+"""The interface between the engine and a drafter."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ class DrafterSetup:
     max_model_len: int
     dtype: str  # as the user wrote it; the drafter's weights follow the target's
     directory: Path  # the target's files
-    dummy: bool = False  # weights are made, not read: load_format="dummy"
+    dummy: bool = False  # weights are made up, not loaded: load_format="dummy"
 
 
 @dataclass(slots=True)
 class DraftInput:
-    """What a pass leaves to the drafter, a group a line: how far every text goes, and how much each may draft.
+    """The drafter's input after a pass, one line per group: how long each text is, and how much each may draft.
 
     The text of slot s is history[s, :lengths[g]]. A group that drew nothing (unfinished prompt, padding) has budget 0;
     a drafter with a cache of its own still reads what is new, so that its first draft need not wait.
@@ -69,23 +69,23 @@ class DraftInput:
 
 
 class Drafter:
-    """Guesses what comes next; drafts decide how fast text comes, never what it is.
+    """Proposes draft tokens; drafts decide how fast a text is generated, never what it is.
 
-    A drafter must have `name` and `propose`. The rest stands here as it is for one that keeps nothing: override what
+    A drafter must have `name` and `propose`. The rest has defaults for a drafter that keeps nothing: override what
     yours needs.
     """
 
     name: str = ""
     needs = Needs()
     branching = False  # whether a node may have more than one child
-    keeps_drafts = False  # it takes accepted drafts for its own, and does not read them again
+    keeps_drafts = False  # its accepted drafts are in its cache already, and it does not read them again
     on_host = True  # whether it looks at tokens outside the device; otherwise it is captured with the target's pass
-    chain: ChainWriter | None = None  # what its chains are written by, if that can tell how sure it is of them
-    looks_up = False  # it reads slots, lengths, budgets and texts alone, on the host, and catches up on missed passes
+    chain: ChainWriter | None = None  # what writes its chains, if that can tell how confident the drafter is
+    looks_up = False  # it reads only slots, lengths, budgets and texts, on the host, and catches up on missed passes
 
     @property
     def network(self) -> object | None:
-        """What its checkpoint holds, as loaded; None: it has none."""
+        """Its network as loaded from its checkpoint; None: it has none."""
         return None
 
     def propose(self, inputs: DraftInput) -> Draft:
@@ -93,29 +93,29 @@ class Drafter:
         raise NotImplementedError
 
     def observe(self, outcome: Outcome) -> None:
-        """See how the last drafts fared, a group each, in the order of the slots they were proposed for."""
+        """Learn how the last drafts fared, one group each, in the order of the slots they were proposed for."""
 
     def parts(self, slot: int) -> Parts:
-        """Who made the draft pending in a slot, where several draft: names and nodes, in the order of the chain."""
+        """Which of several drafters made the draft pending in a slot: names and nodes, in the order of the chain."""
         return ()
 
     def discard(self, slot: int, length: int) -> None:
-        """The draft it has made for a slot, after `length` tokens of text, gives way to another's."""
+        """Note that its draft for a slot, after `length` tokens of text, is replaced by another's."""
 
     def admit(self, slot: int, prompt_len: int, cached: int, tenant: str, request: str) -> None:
-        """A request takes a slot; its first `cached` tokens were found in the prefix cache. `request` names it, and
-        only it, however often it is seated; what it says may help only its own tenant's other requests."""
+        """Note that a request takes a slot; its first `cached` tokens were found in the prefix cache. `request` names
+        it, and only it, however often it is seated; its text may help only other requests of its own tenant."""
 
     def reset(self, slot: int) -> None:
         """Forget a slot: its request has left."""
 
     @property
     def bytes_per_token(self) -> int:
-        """What a cache of its own takes for one token; it lies in the target's blocks."""
+        """Bytes that a cache of its own takes for one token; it has the same blocks as the target's."""
         return 0
 
     def allocate(self, rows: int, block_size: int) -> None:
-        """Make that cache, once the number of blocks is known."""
+        """Allocate that cache, once the number of blocks is known."""
 
     @property
     def stores(self) -> list[Tensor]:

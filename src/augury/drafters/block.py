@@ -1,8 +1,8 @@
 """Drafters that fill a block of masked positions in one pass: what DFlash and DSpark share.
 
-The streams of every token the target has agreed to become the drafter's context, in the cache rows of those tokens, so
-that a block found again in the prefix cache brings its context along. The block itself, the newest token and the masks
-behind it, lies in the rows after them and is written over by the next step's context.
+The target's streams of every accepted token become the drafter's context, in the cache rows of those tokens, so that a
+block found again in the prefix cache brings its context along. The drafted block, the newest token and the masks after
+it, lies in the rows after them and is overwritten by the next step's context.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from augury.model.target import KVCache, bytes_per_token
 
 
 class BlockDrafter(Drafter):
-    """A block network beside its target: its context, its cache, its limits."""
+    """A drafter with a block network: its context, its cache, its limits."""
 
     on_host = False
     chain: ChainWriter
@@ -52,11 +52,11 @@ class BlockDrafter(Drafter):
 
     @property
     def bytes_per_token(self) -> int:
-        """Cache bytes a token takes beside the target's."""
+        """Cache bytes per token, besides the target's."""
         return bytes_per_token(self.head.layer_shapes, self.head.cache_dtype)
 
     def allocate(self, rows: int, block_size: int) -> None:
-        """Make the cache, as many rows as the target has."""
+        """Allocate the cache, with as many rows as the target has."""
         self.head.cache = KVCache.allocate(self.head.layer_shapes, rows, self.head.cache_dtype, self.device)
 
     @property
@@ -65,13 +65,13 @@ class BlockDrafter(Drafter):
         return self.head.cache.stores
 
     def read(self, inputs: DraftInput) -> None:
-        """Take in the streams of what was accepted."""
+        """Add the target's streams of accepted tokens to the context."""
         fresh = fresh_rows(inputs, inputs.start, track_lengths(inputs))
         rows = track_rows(inputs, fresh.group, torch.where(fresh.live > 0, fresh.number, -1))
         self.head.read(torch.cat([stream[rows] for stream in inputs.features], dim=1), fresh.rows)
 
     def begin(self, inputs: DraftInput) -> tuple[Tensor, Tensor, int]:
-        """Take in what is new; the nodes a group may draft, the tokens its block guesses, [G] both, and their most."""
+        """Read what is new; returns the nodes a group may draft, the tokens of its block, both [G], and their most."""
         self.read(inputs)
         budget = torch.minimum(inputs.budget, self.longest - inputs.lengths).clamp(min=0, max=self.nodes)
         guesses = budget.clamp(max=self.depth)
@@ -84,7 +84,7 @@ def newest_tokens(inputs: DraftInput) -> Tensor:
 
 
 def check_depth(depth: int) -> None:
-    """A block's rows are the bits of one integer."""
+    """Refuse a depth whose rows, the known token's included, are more than one integer has bits."""
     if depth >= MAX_NODES:
         raise ConfigError(
             f"speculative_config.num_speculative_tokens={depth}: a block holds the known token too; "
@@ -95,11 +95,12 @@ def check_depth(depth: int) -> None:
 def block_rows(
     inputs: DraftInput, masks: Tensor, steps: int, mask_token: int, anchored: bool = False
 ) -> tuple[Rows, Tensor]:
-    """The newest token of each group and masks after it, as rows, [G * width]; and which of them are masks.
+    """Rows [G * width] with the newest token of each group and masks after it; and which of them are masks.
 
-    The newest token lies at its own position, the last known one. A mask i places on stands for the token there, and
-    `masks` of them guess as many tokens; `anchored`, every row guesses the token after it, and one mask fewer does.
-    Every row sees the context before the block, and by its bits all of the block. Wanted are the rows that guess.
+    The newest token has its own position, the last known one. A mask i positions later predicts the token there, and
+    `masks` of them predict as many; if `anchored`, every row predicts the token after it, and one mask fewer suffices.
+    Every row attends to the context before the block and, by its bits, to all of the block. Logits are wanted for the
+    rows that predict.
     """
     noise = masks - int(anchored)
     place = torch.arange(steps + 1 - int(anchored), device=masks.device)

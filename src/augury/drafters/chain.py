@@ -13,10 +13,10 @@ from augury.verify.tree import Draft, chain_parents
 
 
 class ChainWriter:
-    """Turns scores into chains."""
+    """Picks the tokens of chains from logits."""
 
     confidence: Confidence | None = None  # ends chains early, where the controller wants that
-    _pays = True  # whether one more guess does
+    _pays = True  # whether one more token is worth its cost
 
     def __init__(
         self, config: SpeculativeConfig, vocab: int, device: torch.device, targets: Tensor | None = None
@@ -37,11 +37,11 @@ class ChainWriter:
         return Draft(tokens, parents, budget, probs, branching=False)
 
     def none(self, inputs: DraftInput, budget: Tensor) -> Draft:
-        """No chain for anyone."""
+        """The draft of a pass in which no group may draft."""
         return self.finish(self.begin(inputs, budget))
 
     def write(self, draft: Draft, inputs: DraftInput, logits: Tensor, i: int) -> Tensor:
-        """Choose token i of every chain from scores [G, V]; gives it back."""
+        """Pick token i of every chain from logits [G, V], and return it."""
         picked = self._pick(logits, inputs.slots, inputs.lengths + i, inputs.sampling, i)
         draft.tokens[:, i] = picked.tokens
         if self.confidence is not None:
@@ -51,17 +51,17 @@ class ChainWriter:
         return picked.tokens
 
     def goes_on(self) -> bool:
-        """Whether a drafter that guesses token by token should make another guess."""
+        """Whether a drafter that drafts token by token should draft another one."""
         return self.confidence is None or self._pays
 
     def finish(self, draft: Draft, at_once: bool = False) -> Draft:
-        """The chain is as long as it gets; `at_once`, all its guesses came out of one pass."""
+        """Complete a draft; `at_once`: all its tokens came out of one forward pass."""
         if self.confidence is not None:
             draft.count = self.confidence.finish(at_once)
         return draft
 
     def at_once(self, inputs: DraftInput, lines: Tensor, budget: Tensor) -> Draft:
-        """All tokens from scores [G, K, V] that came out of one pass."""
+        """Draft all tokens from the logits [G, K, V] of one forward pass."""
         draft = self.begin(inputs, budget)
         for i in range(lines.shape[1]):
             self.write(draft, inputs, lines[:, i].contiguous(), i)

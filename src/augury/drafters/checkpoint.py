@@ -9,7 +9,7 @@ from augury.model.store import resolve
 
 
 def find_drafter(config: SpeculativeConfig, dummy: bool = False) -> Path:
-    """Its local directory, fetched at its revision if need be.
+    """The local directory of a drafter's checkpoint, downloaded at its revision if need be.
 
     A head may come as a pickle of nothing but tensors; a draft model is a whole model and loads as a target does.
     A `dummy` needs a config.json and nothing else.

@@ -1,10 +1,10 @@
-"""How sure a drafter is of its guesses, and whether one more pays.
+"""How confident a drafter is of its tokens, and whether one more is worth its cost.
 
-A guess's probability says much about its chance to be accepted: what it says is learnt from how guesses of that
-probability have fared, greedy and drawn ones apart. A draft ends before the guess whose chance to be reached and
-accepted is worth less than its row costs the target, and no further guess is made where it would likely be cut off.
+A draft token's probability says much about its chance to be accepted: how much is learnt from how tokens of that
+probability have fared, greedy and sampled ones apart. A draft ends before the token whose chance to be reached and
+accepted is worth less than its row costs the target, and no further token is drafted if it would likely be cut off.
 
-Only what is known before a guess is drawn decides whether it is verified: the probability of the likeliest token, not
+Only what is known before a token is drawn decides whether it is verified: the probability of the likeliest token, not
 of the one that was drawn.
 """
 
@@ -19,21 +19,21 @@ from augury.drafters.base import DraftInput
 from augury.kernels.arrays import Array, array_of, with_array
 
 BINS = 16
-LEAN = 4.0  # guesses a bin must have seen to count as much as the probability itself
-FADES = 0.998  # with every pass that verifies drafts
-FOLLOWS = 0.02  # of the newest draft: how far means follow it, once there are enough
-TYPICAL = 0.5  # chance of a guess that has not been made yet, until some have
+LEAN = 4.0  # tokens a bin must have seen to count as much as the probability itself
+FADES = 0.998  # decay of the records with every pass that verifies drafts
+FOLLOWS = 0.02  # weight of the newest draft in the running means, once there are enough
+TYPICAL = 0.5  # chance assumed for a token that is not drafted yet, until some have been
 
 
 class Prices(NamedTuple):
-    """What must be gained, in tokens, to cover what it costs."""
+    """Costs, as the number of tokens that must be gained to cover them."""
 
-    row: float = 0.0  # one more for the target to verify
-    level: float = 0.0  # one more for the drafter to guess
+    row: float = 0.0  # of one more row for the target to verify
+    level: float = 0.0  # of one more level for the drafter to run
 
 
 class Confidence:
-    """Judges chains while they are drafted, on the host."""
+    """Decides where chains end while they are drafted, on the host."""
 
     def __init__(self, slots: int, positions: int) -> None:
         self.prices = Prices()  # set before every pass
@@ -42,13 +42,13 @@ class Confidence:
         self.ran = 0  # passes of the drafter that the last draft took
         self._records = np.zeros((2, 2, BINS))  # greedy or drawn; tried or accepted
         self._ahead = np.full(positions + 1, TYPICAL)
-        self._pending = np.zeros((slots, positions), np.int16)  # bins of the newest draft's guesses
+        self._pending = np.zeros((slots, positions), np.int16)  # bins of the newest draft's tokens
         self._judged = np.zeros((slots, positions), np.int16)  # and of the one that a pass has verified meanwhile
         self._moved = np.zeros(slots, bool)
         self._empty: list[int] = []
 
     def begin(self, inputs: DraftInput, budget: Tensor) -> None:
-        """A draft begins; what is pending has just been verified."""
+        """Begin a draft; the pending one has just been verified."""
         self._slots, self._budget = array_of(inputs.slots), array_of(budget)
         verified = array_of(inputs.nodes) > 0
         self._moved[self._slots] = verified
@@ -58,7 +58,7 @@ class Confidence:
         self.ran = 0
 
     def note(self, logits: Tensor, i: int) -> bool:
-        """Judge guess i of every chain by the scores it was chosen from; whether to go on."""
+        """Judge token i of every chain by the logits it was picked from; returns whether to draft another."""
         from augury.kernels.confidence_numba import note_guesses  # compiled code is loaded where it is used
 
         self.ran = i + 1
@@ -67,7 +67,7 @@ class Confidence:
         return bool(note_guesses(lines, i, self._slots, self._budget, self._drawn, self._records, LEAN, *marks))
 
     def finish(self, at_once: bool) -> Tensor:
-        """The draft is done: how many of each chain's guesses are to be verified, int64 [G]."""
+        """End the draft; returns how many tokens of each chain are to be verified, int64 [G]."""
         self.ran = min(self.ran, 1) if at_once else self.ran
         begun = self._budget > 0
         self._empty += self._slots[begun & (self._kept == 0)].tolist()
@@ -79,12 +79,12 @@ class Confidence:
         return with_array(self._kept)
 
     def take_empty(self) -> list[int]:
-        """Slots of drafts of which nothing was kept, since this was asked last."""
+        """Slots with a draft of which nothing was kept, since the last call."""
         empty, self._empty = self._empty, []
         return empty
 
     def see(self, slots: Array, depths: Array, accepted: Array) -> None:
-        """Hear how the drafts of some slots fared."""
+        """Learn how the drafts of some slots fared."""
         from augury.kernels.confidence_numba import enter_guesses
 
         bins = np.where(self._moved[:, None], self._judged, self._pending)

@@ -1,4 +1,4 @@
-"""`custom_class`: a drafter of the user's own, by import path. It may speak vLLM's language or ours."""
+"""`custom_class`: a drafter of the user's own, by import path. It may follow vLLM's interface or ours."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from augury.drafters.base import Drafter, DrafterSetup
 from augury.drafters.text import TextDrafter
 from augury.verify.tree import Draft, chain_parents
 
-OURS = ("needs", "branching", "on_host", "propose", "observe", "admit", "reset")  # what a whole Drafter has
+OURS = ("needs", "branching", "on_host", "propose", "observe", "admit", "reset")  # what our interface has
 
 
 class CustomDrafter(TextDrafter):
-    """Wraps a class that follows vLLM's contract: lists of tokens in, one list of guesses a request out."""
+    """Wraps a class that follows vLLM's interface: lists of tokens in, one list of draft tokens per request out."""
 
     name = "custom_class"
 
     def __new__(cls, config: SpeculativeConfig, setup: DrafterSetup) -> Any:
-        """A class that follows our own contract takes (config, setup) and does everything itself."""
+        """Build a class that follows our own interface from (config, setup), unwrapped."""
         assert config.model is not None
         found = load_class(config.model)
         if all(hasattr(found, part) for part in OURS):
-            if not issubclass(found, Drafter):  # it need not name ours; what it leaves out, ours has
+            if not issubclass(found, Drafter):  # it need not inherit from ours; what it leaves out, ours has
                 found = type(found.__name__, (found, Drafter), {})
             return _built(config.model, found, config, setup)
         return super().__new__(cls)
@@ -45,7 +45,7 @@ class CustomDrafter(TextDrafter):
         self._before = np.zeros(setup.slots, np.int64)
 
     def draft(self, slots: Tensor, lengths: Tensor, history: Tensor, budget: Tensor) -> Draft:
-        """Ask for guesses by vLLM's call, and cut them to what may be drafted."""
+        """Call `propose` as vLLM does, and cut the drafts to their budgets."""
         seats, known, most = slots.tolist(), lengths.tolist(), budget.tolist()
         text = history[slots].cpu().numpy().astype(np.int32)
         fresh = [
@@ -53,7 +53,7 @@ class CustomDrafter(TextDrafter):
             for g, (s, n) in enumerate(zip(seats, known, strict=True))
         ]
         guesses = self.inner.propose(fresh, np.array(known, np.int32), text, slot_mappings=None)
-        self._before[seats] = known  # not where it fails: the same tokens are new when the pass is run again
+        self._before[seats] = known  # not if it fails: the same tokens are new when the pass is run again
         tokens = torch.zeros(len(seats), self.nodes, dtype=torch.int64)
         counts = torch.zeros(len(seats), dtype=torch.int64)
         for g, guess in enumerate(self._checked(guesses, len(seats))):
@@ -65,7 +65,7 @@ class CustomDrafter(TextDrafter):
         )
 
     def _checked(self, guesses: Any, groups: int) -> list[list[int]]:
-        """One list of tokens a request; a guess that is no token ends its list there, as vLLM's -1 does."""
+        """One list of tokens per request; a number that is not a token ends its list there, as vLLM's -1 does."""
         if not isinstance(guesses, (list, tuple)) or len(guesses) != groups:
             raise ValueError(f"{self.path}.propose must give one list a request ({groups} of them), got {guesses!r}.")
         lists = []

@@ -1,6 +1,6 @@
 """DFlash: one pass fills a block of masked positions; a chain of their likeliest tokens, or a tree over them.
 
-DFlash2 checkpoints come under the same name: what follows the pass is theirs (dflash2.py).
+DFlash2 checkpoints come under the same name; for them, dflash2.py does what follows the pass.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from augury.verify.tree import Draft
 
 
 class DFlashDrafter(BlockDrafter):
-    """Reads the streams of what was accepted, then fills the block after it."""
+    """Reads the target's streams of accepted tokens, then fills the block after them."""
 
     name = "dflash"
 
@@ -46,7 +46,7 @@ class DFlashDrafter(BlockDrafter):
         return self.chain.at_once(inputs, lines, budget) if self._tree is None else self._grown(lines, masks, budget)
 
     def _free_tree(self, config: SpeculativeConfig) -> LiteralTree | MarginalTree | None:
-        """A tree over positions that know nothing of each other."""
+        """A tree over positions that are predicted independently of each other; None if chains are drafted."""
         if self.paths:
             return LiteralTree(self.paths, self.vocab, self.device)
         if config.tree:
@@ -55,7 +55,7 @@ class DFlashDrafter(BlockDrafter):
 
     def _grown(self, lines: Tensor, masks: Tensor, budget: Tensor) -> Draft:
         assert self._tree is not None
-        # A depth without a mask has no law: an even one comes last wherever something better is left.
+        # A depth without a mask has no distribution: a uniform one comes last wherever something better is left.
         lines = pad(lines, (0, 0, 0, self.depth - lines.shape[1]))
         depths = torch.arange(self.depth, device=self.device)
         lines = torch.where((depths < masks[:, None])[:, :, None], lines, 0.0)

@@ -1,8 +1,8 @@
 """DFlash2's drafts, under the method `dflash`: the selector walks the candidates that a filled block nominates.
 
-A chain takes one candidate after another, each scored after the one taken before it. A tree has the same scores for
-every pair of neighbours it asks about; it grows over ranks among the candidates, so that a level is a few numbers a
-node and never the vocabulary.
+A chain picks one candidate after another, each scored given the one picked before it. A tree uses the same scores for
+pairs of parent and child; it grows over ranks among the candidates, so that a level is a few numbers per node and never
+the whole vocabulary.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class SelectorWalk:
         self._tree = _tree_shape(config, head.selector.top_k)
 
     def __call__(self, inputs: DraftInput, hidden: Tensor, budget: Tensor) -> Draft:
-        """Drafts of groups from their positions [G, depth, H]."""
+        """Draft for all groups from the hidden states of their blocks [G, depth, H]."""
         found, newest = self._head.nominees(hidden), newest_tokens(inputs)
         if self._tree is not None:
             return self._grown(self._tree, found, newest, budget)
@@ -41,7 +41,7 @@ class SelectorWalk:
         return self._chain.finish(draft, at_once=True)
 
     def _grown(self, tree: TreeShape, found: Nominees, newest: Tensor, budget: Tensor) -> Draft:
-        """A tree of ranks, then of the tokens they stand for; beyond the block there are none to score."""
+        """A tree of ranks, then of the tokens they stand for; beyond the block there are no candidates to score."""
         selector, last = self._head.selector, found.tokens.shape[1] - 1
 
         def run(

@@ -24,7 +24,7 @@ from augury.verify.tree import Draft
 
 
 class ModelDrafter(Drafter):
-    """Reads what is new, then drafts; rows of rejected drafts are written over."""
+    """Reads what is new, then drafts; rows of rejected drafts are overwritten."""
 
     name = "draft_model"
     keeps_drafts = True
@@ -60,7 +60,7 @@ class ModelDrafter(Drafter):
                 "speculative_config.parallel_drafting=True needs a draft model trained for it (PARD, with pard_token "
                 "in its config.json); leave it out for this one."
             )
-        # Rows of each slot whose token is certain to be the known one.
+        # Cache rows of each slot that are certain to hold the known tokens.
         self._cached = torch.zeros(setup.slots, dtype=torch.int64, device=self.device)
 
     @property
@@ -70,11 +70,11 @@ class ModelDrafter(Drafter):
 
     @property
     def bytes_per_token(self) -> int:
-        """Cache bytes a token takes beside the target's."""
+        """Cache bytes per token, besides the target's."""
         return bytes_per_token(self.model.layer_shapes, self.model.cache_dtype)
 
     def allocate(self, rows: int, block_size: int) -> None:
-        """Make the cache, as many rows as the target has."""
+        """Allocate the cache, with as many rows as the target has."""
         self.model.cache = KVCache.allocate(self.model.layer_shapes, rows, self.model.cache_dtype, self.device)
 
     @property
@@ -137,11 +137,11 @@ class ModelDrafter(Drafter):
         return tree.grow(logits, None, run, budget)
 
     def admit(self, slot: int, prompt_len: int, cached: int, tenant: str, request: str) -> None:
-        """What the target found in its prefix cache lies in our rows as well."""
+        """Note that what the target found in its prefix cache is in our rows as well."""
         self._cached[slot] = cached
 
     def discard(self, slot: int, length: int) -> None:
-        """Rows of its own draft hold nothing of the one that is tried instead."""
+        """Note that the rows of its own draft do not hold the one that is tried instead."""
         self._cached[slot] = self._cached[slot].clamp(max=length)
 
     def reset(self, slot: int) -> None:

@@ -33,7 +33,7 @@ class DSparkDrafter(BlockDrafter):
         self._tree = TreeShape.of(config, self.vocab)
 
     def propose(self, inputs: DraftInput) -> Draft:
-        """Read the new context of every group, fill a block for those that may draft, and correct it as it is read."""
+        """Read the new context of every group, fill a block for those that may draft, and correct it token by token."""
         budget, masks, steps = self.begin(inputs)
         if steps == 0:
             return Draft.empty(len(budget), self.nodes, self.device)

@@ -1,8 +1,8 @@
 """extract_hidden_states: no drafts; the target's hidden states of every request go to a file, to train drafters on.
 
-They are kept in the cache rows of their tokens until the request ends. So chunks, preemption and company change
-nothing, and a prefix found again in the cache brings the states that were computed when its blocks were filled: prefix
-caching stays on.
+They are kept in the cache rows of their tokens until the request ends. So prefill chunks, preemption and other requests
+change nothing, and a prefix found again in the cache brings the states that were computed when its blocks were filled:
+prefix caching stays on.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class HiddenStatesDrafter(Drafter):
 
     def __init__(self, config: SpeculativeConfig, setup: DrafterSetup) -> None:
         """Take the layers; files go to the system's temporary folder unless `connect` says otherwise."""
-        assert config.draft_model_config is not None  # its card wants the layers named
+        assert config.draft_model_config is not None  # its card requires the layers to be named
         ids = config.draft_model_config["hf_config"]["eagle_aux_hidden_state_layer_ids"]
         self.layers = tuple(sorted(set(ids)))  # as vLLM: in the order of the layers, each once
         self.needs = Needs(self.layers)
@@ -63,11 +63,11 @@ class HiddenStatesDrafter(Drafter):
 
     @property
     def bytes_per_token(self) -> int:
-        """Bytes a token's states take beside the target's cache."""
+        """Bytes of a token's states, besides the target's cache."""
         return len(self.layers) * self.target.hidden_size * self.dtype.itemsize
 
     def allocate(self, rows: int, block_size: int) -> None:
-        """A place for the states of every cache row."""
+        """Allocate room for the states of every cache row."""
         shape = (rows, len(self.layers), self.target.hidden_size)
         self._states = torch.zeros(shape, dtype=self.dtype, device=self.target.device)
         self._block_size = block_size
@@ -78,13 +78,13 @@ class HiddenStatesDrafter(Drafter):
         return [self._states]
 
     def propose(self, inputs: DraftInput) -> Draft:
-        """Keep what this pass computed."""
+        """Keep the states that this pass computed; drafts nothing."""
         fresh = fresh_rows(inputs, inputs.start, track_lengths(inputs))
         rows = track_rows(inputs, fresh.group, torch.where(fresh.live > 0, fresh.number, -1))
         states = torch.stack([stream[rows] for stream in inputs.features], dim=1)
         self._states[fresh.rows.write] = states.to(self.dtype)
         # vLLM's runner hands hidden states to a drafter that must draft, so there the method drafts the token just
-        # drawn and throws the verdict away; the text is plain decoding's either way, and so are the states.
+        # drawn and discards the result; the text is plain decoding's either way, and so are the states.
         return Draft.empty(len(inputs.slots), self.nodes, self.target.device)
 
     def check(self, params: SamplingParams) -> None:
@@ -108,7 +108,7 @@ class HiddenStatesDrafter(Drafter):
         return self._states[rows.to(self._states.device)].cpu()
 
     def saved(self, request: Ended) -> dict[str, Any] | None:
-        """The file of a finished request, once it is whole, as `kv_transfer_params` has it."""
+        """The file of a finished request, once it is written, as `kv_transfer_params` has it."""
         if request.finish_reason in (None, "abort"):
             return None
         path = self.files.place(request.id, request.params)

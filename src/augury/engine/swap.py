@@ -1,8 +1,8 @@
-"""Another drafter's weights in the place of the loaded one's, between two steps.
+"""Swapping drafters: another one's weights replace the loaded one's, between two steps.
 
-The weights are copied into the tensors that are there, so nothing else changes: slots, caches and recorded CUDA graphs
-stay, and so do the requests. What the old drafter had put into its cache is still read, which makes drafts a little
-worse for a while and never changes a text. Only a drafter of the same kind and sizes fits.
+The weights are copied into the existing tensors, so nothing else changes: slots, caches and captured CUDA graphs stay,
+and so do the requests. What the old drafter has put into its cache is still read, which makes drafts a little worse for
+a while and never changes a text. Only a drafter of the same kind and sizes fits.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ from augury.engine.engine import Engine
 from augury.methods.recognise import recognise
 from augury.model.target import KVCache
 
-PLAIN = (bool, int, float, str)  # what must be the same in both
+PLAIN = (bool, int, float, str)  # values of these types must be the same in both
 
 
 class DrafterSwap:
-    """Puts drafters in and takes the last one back."""
+    """Swaps drafters in, and takes back the last swap."""
 
     def __init__(self, engine: Engine, config: EngineConfig, target: Path) -> None:
         self._engine, self._config, self._target = engine, config, target
         self._before: tuple[str, list[Tensor]] | None = None
 
     def put(self, directory: Path) -> None:
-        """Take a drafter's weights; a ConfigError or ModelError leaves everything as it is."""
+        """Load a drafter's weights in place of the present ones; a ConfigError or ModelError leaves all as it is."""
         if self._config.tensor_parallel_size > 1:
             raise ConfigError(
                 f"drafters are not swapped with tensor_parallel_size={self._config.tensor_parallel_size} yet; restart "
@@ -60,7 +60,7 @@ class DrafterSwap:
         self._write(str(directory), pairs)
 
     def undo(self) -> None:
-        """Give back the weights from before the last `put`."""
+        """Restore the weights from before the last `put`."""
         if self._before is None:
             raise ConfigError("no drafter has been swapped in; there is nothing to take back.")
         model, weights = self._before
@@ -88,7 +88,7 @@ class DrafterSwap:
 
 
 def check_kind(name: str, raw: Mapping[str, Any], method: str) -> None:
-    """Refuse what its files call a drafter of another method, before it is read as one of this."""
+    """Refuse a drafter whose files say that it is for another method, before it is loaded as one for this."""
     found = recognise(raw)
     if found is not None and found.method != method:
         raise ConfigError(
@@ -136,7 +136,7 @@ def parts_of(root: object, target: object) -> Iterator[tuple[str, Any]]:
 
 
 def _target_tensors(target: object) -> Iterator[Tensor]:
-    """What a drafter may share with its target."""
+    """The tensors that a drafter may share with its target."""
     return (part for _, part in _walk(target, "", set()) if isinstance(part, Tensor))
 
 
@@ -155,7 +155,7 @@ def _walk(value: Any, path: str, seen: set[int]) -> Iterator[tuple[str, Any]]:
 
 
 def _members(value: Any) -> list[tuple[str, Any]]:
-    """The parts of what our networks are made of."""
+    """The named parts of an object that our networks are made of."""
     if isinstance(value, list | tuple):
         return [(str(i), part) for i, part in enumerate(value)]
     if isinstance(value, nn.Module):

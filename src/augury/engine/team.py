@@ -1,4 +1,4 @@
-"""The ranks of an engine as processes: started by rank 0, or by torchrun before it; watched, and ended with it."""
+"""The processes of an engine's ranks: started by rank 0 or by torchrun, watched, and ended with rank 0."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from augury.engine.parallel_checks import THREADS, check_parallel
 from augury.parallel.errors import RanksLost
 from augury.parallel.ranks import Ranks
 
-LAUNCHED = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")  # what torchrun tells each process
-NOTICE = 2.0  # seconds in which the death of a rank's process is seen after its sockets have closed
-GLANCE = 0.01  # seconds between two looks at who has come
+LAUNCHED = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")  # what torchrun sets for each process
+NOTICE = 2.0  # seconds to wait for the end of a rank's process to be noticed after its sockets have closed
+GLANCE = 0.01  # seconds between two checks for ranks that have arrived
 FAREWELL = 5.0  # seconds that ranks have to end when they are told to
 BUILD, END = "build", "end"
 Made = TypeVar("Made")
@@ -35,7 +35,7 @@ FOLLOWER = ("-P", "-c", "from augury.engine.follower import main; main()")
 
 
 class Processes:
-    """The other ranks' processes; the first that ends unasked is remembered."""
+    """The other ranks' processes; the first that ends unexpectedly is remembered."""
 
     def __init__(self, started: list[subprocess.Popen[bytes]], size: int, meeting: Path | None = None) -> None:
         self.started, self.size, self._meeting = started, size, meeting
@@ -61,7 +61,7 @@ class Processes:
             raise RanksLost(self.explain(""))
 
     def explain(self, error: str) -> str:
-        """Why ranks no longer hear each other."""
+        """Why ranks can no longer reach each other, as a message."""
         if self.started and self.lost is None:
             self.noticed.wait(NOTICE)
         what = self.lost or f"another rank does not answer ({error})"
@@ -71,7 +71,7 @@ class Processes:
         )
 
     def end(self) -> None:
-        """End them all; those that were told to leave have a moment for it."""
+        """End them all; if they were told to, they have FAREWELL seconds to do so."""
         told, self.closing = self.closing, True
         limit = time.monotonic() + (FAREWELL if told else 0)
         for process in self.started:
@@ -89,7 +89,7 @@ class Team:
 
     def __init__(self, ranks: Ranks, processes: Processes, store: Any) -> None:
         self.ranks, self.processes = ranks, processes
-        self._store = store  # others meet at it for as long as there are any
+        self._store = store  # kept alive for the other ranks
         ranks.explain, ranks.check, processes.on_loss = processes.explain, processes.check, ranks.abort
         self._finalizer = weakref.finalize(self, _end, ranks, processes)
 
@@ -99,7 +99,7 @@ class Team:
         try:
             with self.ranks.together():
                 return make()
-        except RanksLost as lost:  # an error of this rank is as good as if it were alone
+        except RanksLost as lost:  # an error of this rank is raised as if it were alone
             raise lost.__cause__ or lost from None
 
     def close(self) -> None:
@@ -108,7 +108,7 @@ class Team:
 
 
 def _end(ranks: Ranks, processes: Processes) -> None:
-    """Tell the others to leave, and see to it that they do; also where a script ends without a word."""
+    """Tell the other ranks to end, and make sure that they do; runs at exit, too, if `close` was not called."""
     if processes.lost is None:
         processes.closing = True
         try:
@@ -121,7 +121,7 @@ def _end(ranks: Ranks, processes: Processes) -> None:
 
 
 def assemble(config: EngineConfig) -> Team:
-    """Rank 0 of an engine: start the others, or meet those that torchrun has started."""
+    """Set up rank 0 of an engine: start the others, or meet those that torchrun has started."""
     size, threads = config.tensor_parallel_size, threads_each(config.tensor_parallel_size)
     check_parallel(config)
     device = device_of(config.device, 0)
@@ -144,19 +144,19 @@ def assemble(config: EngineConfig) -> Team:
 
 
 def _started(device: str, meeting: Path, rank: int, size: int, threads: int) -> subprocess.Popen[bytes]:
-    """The process of another rank."""
+    """Start the process of another rank."""
     path = os.pathsep.join(filter(None, (str(Path(augury.__file__).parents[1]), os.environ.get("PYTHONPATH"))))
     words = (str(meeting), str(rank), str(size), str(device_of(device, rank)), str(os.getpid()))
     return subprocess.Popen(
         [sys.executable, *FOLLOWER, *words],
         stdin=subprocess.DEVNULL,
-        stdout=2,  # what a command prints is rank 0's
+        stdout=2,  # standard output is for rank 0 alone
         env={**os.environ, THREADS: str(threads), "PYTHONPATH": path},
     )
 
 
 def _wait_for_all(store: Any, processes: Processes) -> None:
-    """Until all have come to the meeting; one that ends on its way there would be waited for in vain."""
+    """Wait until all ranks have arrived; raises RanksLost if one ends before that."""
     for rank in range(1, 1 + len(processes.started)):
         while not Ranks.arrived(store, rank):
             if processes.noticed.wait(GLANCE):
@@ -191,7 +191,7 @@ def is_launched(size: int) -> bool:
 
 
 def arguments_of(config: EngineConfig) -> dict[str, Any]:
-    """A configuration as `EngineConfig.parse` takes it again."""
+    """A configuration as arguments for `EngineConfig.parse` on another rank."""
     told = config.model_dump(mode="json", exclude_defaults=True, exclude={"speculative_config", "kv_transfer_config"})
     spec = config.speculative_config
     return told if spec is None else {**told, "speculative_config": spec.to_dict()}

@@ -1,4 +1,4 @@
-"""Tokens to text as they come, and stop strings in it."""
+"""Incremental detokenization, and stop strings in the text."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class TextStream:
         return self._cut(fresh) if watch and self._stop else None
 
     def flush(self) -> None:
-        """Let out what was held back as half a character."""
+        """Append what was held back as half a character."""
         if self._shown < len(self._window):
             before = self._decode(self._window[: self._shown])
             self.text += self._decode(self._window)[len(before) :]
@@ -54,8 +54,8 @@ class TextStream:
     def _cut(self, fresh: int) -> str | None:
         """Find the stop string that ends first in the text from `fresh` on.
 
-        It is looked for from its end: a search would try each place of a thousand characters again with every token,
-        and strings that nearly match a text everywhere would make everybody wait.
+        Matching begins at its end: a search would try each place of a thousand characters again with every token, and
+        strings that nearly match a text everywhere would delay all requests.
         """
         for end in range(fresh + 1, len(self.text) + 1):
             if self.text[end - 1] not in self._ends:

@@ -1,4 +1,4 @@
-"""One step of one request laid open, for those who ask to see it: what was drafted, what became of it, and how likely
+"""The trace of one request's step, for requests that ask for it: what was drafted, what became of it, and how likely
 the target found it."""
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ def trace_step(
 
 
 def _probabilities(output: StepOutput, first: int, ids: list[int], parents: list[int]) -> list[float | None]:
-    """What the target gave each node after its own path: raw logits at temperature 1, as logprobs are.
+    """The target's probability of each node after its own path: raw logits at temperature 1, as logprobs are.
 
-    None where that is no number, for which JSON has no word.
+    None if it is not finite, because JSON has no such numbers.
     """
     device = output.scores.logits.device
     lines = torch.tensor([first + 1 + parent for parent in parents], device=device)

@@ -1,9 +1,9 @@
-"""Whose turn it is: of all clients that wait, the one that runs least; of its jobs, the one that runs least; of a job's
-requests, the oldest. So no client waits for all that another has queued, and a client that holds many slots gives
-one to a client that holds few.
+"""Which request gets the next slot: of the waiting clients, that with the fewest running requests; of its jobs, that
+with the fewest; of a job's requests, the oldest. So no client waits for all that another has queued, and a client that
+holds many slots gives one to a client that holds few.
 
-Of those who run equally much, the one that has done so for longest goes first: a newcomer goes before one whose request
-has just ended, and no request waits for ever. No clock is read, so the order is deterministic.
+Of those with equally many, the one that has had as many for longest goes first: a client that waits goes before one
+whose request has just ended, and no request waits for ever. No clock is read, so the order is deterministic.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from augury.engine.request import Request
 
 LEVELS = 2  # of Request.client: a key, and an HTTP request
-SHARE = 2  # a slot is given up only by who holds this many times what the newcomer would then hold
+SHARE = 2  # a slot is given up only by one that holds this many times what the new one would then hold
 
 
 def _arrival(request: Request) -> int:
@@ -22,11 +22,11 @@ def _arrival(request: Request) -> int:
 
 
 class JobQueue:
-    """What waits of one job, oldest first, and how many of it run."""
+    """The waiting requests of one job, oldest first, and the number that run."""
 
     def __init__(self) -> None:
         self.running = 0
-        self.since = 0  # when `running` last changed, in changes of all lines beside it
+        self.since = 0  # when `running` last changed, counted in such changes of all lines at this level
         self._waiting: list[Request] = []
 
     def __len__(self) -> int:
@@ -45,7 +45,7 @@ class JobQueue:
         insort(self._waiting, request, key=_arrival)
 
     def remove(self, request: Request) -> None:
-        """Take a request out if it waits here, found by its number: thousands may wait, and all may leave at once."""
+        """Remove a request if it waits here, by bisection: thousands may wait, and all may be removed at once."""
         place = bisect_left(self._waiting, request.arrival, key=_arrival)
         if place < len(self._waiting) and self._waiting[place] is request:
             del self._waiting[place]
@@ -60,7 +60,7 @@ class JobQueue:
 
 
 class Turns:
-    """All that wait, in lines; one level of names, with the next level inside."""
+    """All waiting requests, in one line per name at this level, each with the next level inside."""
 
     def __init__(self, level: int = 0) -> None:
         self.running = self.since = 0
@@ -86,7 +86,7 @@ class Turns:
         self._change(request, lambda line: line.add(request))
 
     def remove(self, request: Request) -> None:
-        """Take a request out, if it waits."""
+        """Remove a request, if it waits."""
         self._change(request, lambda line: line.remove(request))
 
     def count(self, request: Request, more: int) -> None:
@@ -104,7 +104,7 @@ class Turns:
         return (own, *inner) if inner else ()
 
     def _change(self, request: Request, act: Callable[[Turns | JobQueue], None]) -> None:
-        """Do something to a request's line, and put the line where it belongs then."""
+        """Apply `act` to a request's line, then put the line back in order."""
         name = request.client[self._level]
         line = self._lines.get(name)
         waited, ran = (0, -1) if line is None else (len(line), line.running)

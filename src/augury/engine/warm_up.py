@@ -1,4 +1,4 @@
-"""Passes of nothing but padding before the first request, so that none waits for kernels or graphs.
+"""Passes of padding only, before the first request, so that none waits for kernels or graphs.
 
 Kernels are compiled for the kinds of pass they meet: a row or many, one request or many, prompts or not. The first
 start on a machine compiles them, later ones find them on disk.
@@ -18,7 +18,7 @@ PROMPT_ROWS = (8, 128, 512, 2048)  # on a GPU, kernels for other numbers of rows
 
 @torch.inference_mode()
 def warm_up(runner: Runner, sizes: tuple[int, ...]) -> None:
-    """Run passes with so many rows."""
+    """Run passes of these numbers of rows, with every kind of sampling."""
     kinds = ((True, True), (True, False), (False, False))
     for size in sizes:
         # Compiled code that serves any number of rows is all there after the first size, but for odd arrays.
@@ -32,7 +32,7 @@ def warm_up(runner: Runner, sizes: tuple[int, ...]) -> None:
 
 @torch.inference_mode()
 def warm_up_prompts(runner: Runner, most_groups: int, most_rows: int) -> None:
-    """On a GPU, passes that read prompts of few and of many requests."""
+    """On a GPU, run passes that read prompts of few and of many requests."""
     if not runner.by_slot:
         return
     for groups in sorted({1, round_up(most_groups)}):
