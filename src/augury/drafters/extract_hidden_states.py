@@ -88,7 +88,7 @@ class HiddenStatesDrafter(Drafter):
         return Draft.empty(len(inputs.slots), self.nodes, self.target.device)
 
     def check(self, params: SamplingParams) -> None:
-        """Refuse a request that asks for what it may not have."""
+        """Refuse a request that asks for something it may not."""
         self.files.check(params)
 
     def finish(self, request: Ended) -> None:

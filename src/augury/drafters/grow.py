@@ -1,9 +1,9 @@
-"""Draft trees from any head that goes token by token: the likeliest children, level by level.
+"""Draft trees from any head that drafts token by token: the likeliest children, level by level.
 
 `grow_best` keeps the nodes whose paths are likeliest (EAGLE-2's dynamic tree); `grow_fixed` has a shape given in
 advance. Nodes are ordered by the log-probability of their paths less EDGE for every edge: of two that are nearly tied,
 the one nearer to the root comes first, and of two that are exactly tied the one that was made first, which is the one
-whose parent ranks higher. Both are static in shape: a level is one pass over as many nodes a group as may have
+whose parent ranks higher. Both are static in shape: a level is one pass over as many nodes per group as may have
 children.
 """
 
@@ -21,17 +21,17 @@ from augury.config.tree_literal import Path, parents_of, read_tree
 from augury.kernels.top import top_children
 from augury.verify.tree import Draft
 
-EDGE = 1e-3  # every edge costs this much, so that a child never ties with its parent and the best nodes hang together
+EDGE = 1e-3  # every edge costs this much, so that a child never ties with its parent and the best nodes form a tree
 
 
 @dataclass(slots=True)
 class TreeLevel:
-    """Nodes that were run together, [G, W]: their scores' logits and the states to continue with."""
+    """Nodes that were run together, [G, W]: their logits and the states to continue with."""
 
     logits: Tensor  # float32 [G, W, V]
     states: Tensor | None  # [G, W, H]
     bits: Tensor  # int64 [G, W]: ancestors, itself included, in the drafter's own numbering
-    targets: Tensor | None = None  # int64 [V]: the target's number of each token of a drafter's own vocabulary
+    targets: Tensor | None = None  # int64 [V]: the target's id of each token of a drafter's own vocabulary
 
 
 Run = Callable[[Tensor, Tensor | None, Tensor, int, int], tuple[Tensor, Tensor | None]]
@@ -104,7 +104,7 @@ def _run(run: Run, above: TreeLevel, tokens: Tensor, up: Tensor, depth: int, num
 
 
 def _best(tokens: Tensor, scores: Tensor, parents: Tensor, most: int, budget: Tensor) -> Draft:
-    """The best nodes, best first: parents outrank their children, so any number from the front hangs together."""
+    """The best nodes, best first: parents outrank their children, so any number of them from the front is a tree."""
     kept = _likeliest(scores, most)
     width = kept.shape[1]
     rank = torch.full_like(tokens, -1).scatter(1, kept, torch.arange(width, device=kept.device).expand_as(kept))
@@ -116,7 +116,7 @@ def _best(tokens: Tensor, scores: Tensor, parents: Tensor, most: int, budget: Te
 
 
 def _likeliest(scores: Tensor, most: int) -> Tensor:
-    """The best nodes, best first, int64 [G, n]; of equal ones the one that was made first, as topk does not promise."""
+    """The best nodes, best first, int64 [G, n]; of equal ones the first made, which topk does not guarantee."""
     return scores.sort(dim=1, descending=True, stable=True).indices[:, :most]
 
 
@@ -128,7 +128,7 @@ def root_level(logits: Tensor, states: Tensor | None, targets: Tensor | None = N
 
 @dataclass(frozen=True, slots=True)
 class TreeShape:
-    """What kind of tree a configuration asks for; neither: a chain."""
+    """The tree that a configuration asks for: by `paths`, or else by depth, top_k and most."""
 
     depth: int = 0
     top_k: int = 0
@@ -157,7 +157,7 @@ class TreeShape:
     def grow(
         self, logits: Tensor, states: Tensor | None, run: Run, budget: Tensor, targets: Tensor | None = None
     ) -> Draft:
-        """Grow it from the scores of the last known token; `targets` numbers them if they have their own vocabulary."""
+        """Grow it from the logits after the last known token; `targets`: the target's ids of other vocabularies."""
         root = root_level(logits, states, targets)
         if self.paths:
             return grow_fixed(root, run, list(self.paths), budget)

@@ -1,4 +1,4 @@
-"""Files of hidden states: written by threads of their own, whole or not at all, by the names of vLLM's connector."""
+"""Files of hidden states: written by background threads, whole or not at all, with the names of vLLM's connector."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def wishes(params: SamplingParams) -> Mapping[str, Any]:
 
 
 class HiddenStateFiles:
-    """One folder, a few writers, and the writes under way."""
+    """One folder, a few writer threads, and the writes in progress."""
 
     def __init__(self, storage: HiddenStatesStorage) -> None:
         """Make the folder."""
@@ -79,7 +79,7 @@ class HiddenStateFiles:
         done.add_done_callback(lambda future: self._forget(path, future))
 
     def wait(self, path: Path) -> str | None:
-        """Wait until a file is whole; what went wrong, if anything did."""
+        """Wait until a file is whole; returns the error if it was not written."""
         pending = self._pending.get(path)
         error = pending.exception() if pending is not None else None
         if error is not None:
@@ -95,7 +95,7 @@ class HiddenStateFiles:
             self._pending.pop(path, None)
 
     def _lock(self, path: Path) -> IO[str] | None:
-        with suppress(OSError):  # what is wrong with the folder, the writer will say
+        with suppress(OSError):  # the writer will report what is wrong with the folder
             path.parent.mkdir(parents=True, exist_ok=True)
             lock = open(f"{path}.lock", "w")  # noqa: SIM115 (the writer closes it)
             _flock(lock, wait=False)
@@ -104,13 +104,13 @@ class HiddenStateFiles:
 
 
 def _write(path: Path, tensors: dict[str, Tensor], lock: IO[str] | None, before: Future[None] | None) -> None:
-    """Under another name first: a process that dies leaves no half file."""
+    """Write under another name first, so that a process that dies leaves no partial file."""
     draft = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
     try:
         if lock is not None:
             _flock(lock, wait=True)  # held already, unless a reader of an older file was in the way
         if before is not None:
-            before.exception()  # the same name again: the later one stays
+            before.exception()  # an earlier write to the same path: the later one stays
         path.parent.mkdir(parents=True, exist_ok=True)
         save_file(tensors, draft)
         os.replace(draft, path)
@@ -122,7 +122,7 @@ def _write(path: Path, tensors: dict[str, Tensor], lock: IO[str] | None, before:
 
 
 def _flock(lock: IO[str], wait: bool) -> None:
-    """Take the lock if there are locks; a file is whole or absent without them, too."""
+    """Take the lock if the system has locks; files are whole or absent without them, too."""
     with suppress(ModuleNotFoundError, OSError):  # Windows, and some network file systems
         import fcntl
 
@@ -130,7 +130,7 @@ def _flock(lock: IO[str], wait: bool) -> None:
 
 
 def load_hidden_states(path: str | os.PathLike[str]) -> dict[str, Tensor]:
-    """`hidden_states` and `token_ids` of a file, as soon as its writer has let go of it."""
+    """`hidden_states` and `token_ids` of a file, as soon as its writer has released the lock."""
     with suppress(ModuleNotFoundError, FileNotFoundError):
         import fcntl
 

@@ -1,4 +1,4 @@
-"""Drafters together: look-ups guess from the text, a model elsewhere, and routing decides which leads."""
+"""Several drafters together: look-ups draft from the text, a model elsewhere, and routing decides which leads."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Part:
 
 @dataclass(slots=True)
 class Pending:
-    """What was guessed for a slot, and the text it was guessed after."""
+    """The drafts made for a slot, and the length of the text they were made after."""
 
     length: int
     guesses: dict[str, Guess]  # by part, tried or not
@@ -38,18 +38,18 @@ class Pending:
 
 @dataclass(slots=True)
 class LookUpChoice:
-    """The look-up that promises most for one group, and whether it goes before the model."""
+    """The look-up that promises most for one group, and whether it is preferred to the model."""
 
     part: Part
     guess: Guess
-    length: int  # as long as pays
+    length: int  # tokens that are worth drafting
     leads: bool
 
 
 class HybridDrafter(Drafter):
-    """Runs every look-up for every request; the model drafts where none of them leads, and reads along where one does.
+    """Runs every look-up for every request; the model drafts where none of them leads, and only reads where one does.
 
-    It routes on the host, so on a GPU nothing of it is captured.
+    It routes on the host, so on a GPU none of it is captured.
     """
 
     name = "hybrid"
@@ -132,7 +132,7 @@ class HybridDrafter(Drafter):
             part.scores.forget(slot)
 
     def propose(self, inputs: DraftInput) -> Draft:
-        """Learn from what came, ask the look-ups, then the model for those that none of them leads."""
+        """Learn from the new text, run the look-ups, then the model for the groups that none of them leads."""
         slots, lengths, budgets = inputs.slots.tolist(), inputs.lengths.tolist(), inputs.budget.tolist()
         self._learn(slots, lengths, inputs)
         found = [(part, *self._asked(part, inputs)) for part in self.look_ups]
@@ -149,7 +149,7 @@ class HybridDrafter(Drafter):
         return Draft(draft.tokens.to(device), parents, draft.count.to(device), branching=False)
 
     def _learn(self, slots: list[int], lengths: list[int], inputs: DraftInput) -> None:
-        """Compare what was guessed with the text that came since."""
+        """Compare earlier drafts with the text that was generated since."""
         since = [self._pending[slot].length if slot in self._pending else 0 for slot in slots]
         places = torch.tensor(since, device=inputs.history.device)[:, None]
         window = torch.arange(self.nodes + 1, device=places.device)
@@ -164,7 +164,7 @@ class HybridDrafter(Drafter):
 
     @staticmethod
     def _asked(part: Part, inputs: DraftInput) -> tuple[list[list[int]], list[int]]:
-        """The tokens that a look-up guesses for every group, and how many of them are real."""
+        """The tokens that a look-up drafts for every group, padded, and how many of them are real."""
         draft = part.drafter.propose(replace(inputs, budget=inputs.budget.clamp(max=part.nodes)))
         return draft.tokens.tolist(), draft.count.tolist()
 
@@ -190,7 +190,7 @@ class HybridDrafter(Drafter):
             return [[] for _ in choices]
         led = [choice is not None and choice.leads for choice in choices]
         most = torch.tensor([0 if lead else self.model.nodes for lead in led], device=inputs.budget.device)
-        # Of text that others guessed it may have to read more than after a draft of its own.
+        # After tokens that others drafted it may have more to read than after a draft of its own.
         inputs = replace(inputs, budget=torch.minimum(inputs.budget, most), chunked=True)
         draft = self.model.drafter.propose(inputs)
         return [line[:count] for line, count in zip(draft.tokens.tolist(), draft.count.tolist(), strict=True)]
@@ -198,7 +198,7 @@ class HybridDrafter(Drafter):
     def _write(
         self, draft: Draft, g: int, slot: int, choice: LookUpChoice | None, drafted: list[int], budget: int
     ) -> None:
-        """One group's chain: the leader's guess, or the model's with what a look-up that agrees with it has left."""
+        """Write one group's chain: the leading look-up's, or the model's, extended by a look-up that agrees with it."""
         pending = self._pending[slot]
         if choice is not None and (choice.leads or not drafted):
             tokens = choice.guess.tokens[: choice.length]
@@ -217,7 +217,7 @@ class HybridDrafter(Drafter):
 
     @staticmethod
     def _left(slot: int, choice: LookUpChoice, drafted: int, budget: int) -> list[int]:
-        """What a look-up adds to a draft that it agrees with: as if those tokens had been foretold already."""
+        """What a look-up adds to a draft that it agrees with, as if it had been right about those tokens already."""
         rest = choice.guess.tokens[drafted:budget]
         _, length = choice.part.scores.promise(slot, choice.guess.run + drafted, len(rest))
         return rest[:length]

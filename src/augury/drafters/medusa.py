@@ -1,4 +1,4 @@
-"""Medusa: every head guesses one place, all from the same hidden state; a chain of firsts, or a tree of likely ones."""
+"""Medusa: each head predicts one position, all from the same hidden state; drafts a chain of the best, or a tree."""
 
 from __future__ import annotations
 
@@ -82,10 +82,10 @@ class LiteralTree:
 
 
 class MarginalTree:
-    """The likeliest paths when every depth has a law of its own: which ones, is decided anew every step.
+    """The likeliest paths if each depth has a distribution of its own, whatever the path; chosen anew every step.
 
-    A path's probability is the product along it, so all paths of no higher rank anywhere, and all their beginnings, are
-    at least as likely. A path with `nodes` or more such betters is never chosen, which leaves so few candidates that
+    A path's probability is the product along it, so all paths of no higher rank anywhere, and all their prefixes, are
+    at least as likely. A path with `nodes` or more such superiors is never chosen, which leaves so few candidates that
     one sort of them all is the best-first search. Sorted, a parent comes before its children, and the first n nodes are
     the best n.
     """
@@ -95,7 +95,7 @@ class MarginalTree:
         number = {path: i for i, path in enumerate(ranks)}
         self.nodes, self.top_k = min(nodes, len(ranks)), top_k
         self.parents = torch.tensor([number.get(path[:-1], -1) for path in ranks], device=device)
-        self.levels: list[tuple[Tensor, Tensor]] = []  # where the parents stand one level up, and the last ranks
+        self.levels: list[tuple[Tensor, Tensor]] = []  # indices of the parents one level up, and the last ranks
         above: dict[Path, int] = {(): 0}
         for d in range(1, depth + 1):
             level = [path for path in ranks if len(path) == d]
@@ -112,7 +112,7 @@ class MarginalTree:
             above = above[:, parents] + chance[:, ranks]
             chances.append(above)
             tokens.append(token[:, ranks])
-        # Betters stand before those they beat, and equals keep that order.
+        # Candidates come after their superiors, and a stable sort keeps that order among equals.
         order = torch.cat(chances, 1).sort(stable=True, dim=1, descending=True).indices[:, : self.nodes]
         return torch.cat(tokens, 1).gather(1, order), renumbered(self.parents[order], order, len(self.parents))
 
@@ -134,7 +134,7 @@ def renumbered(parents: Tensor, order: Tensor, candidates: int) -> Tensor:
 
 
 def contenders(nodes: int, top_k: int, depth: int) -> list[Path]:
-    """The rank paths that can be among the `nodes` best, by length and rank: each comes after all its betters."""
+    """The rank paths that can be among the `nodes` best, by length and rank: each comes after all its superiors."""
     found: list[Path] = []
     level: list[tuple[Path, int, int]] = [((), 1, 0)]  # path, paths at its depth that beat or equal it, those above
     for _ in range(depth):

@@ -1,4 +1,4 @@
-"""MLP speculators: each guess is fed back with a small state, from the target's hidden state on."""
+"""MLP speculators: each drafted token is fed back with a small state, which begins as the target's hidden state."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class MLPSpeculatorDrafter(StatelessDrafter):
 
 
 def picked(state: State, groups: int, place: Tensor) -> State:
-    """Of a state with rows [groups * W], the rows place [groups, n] of each group, [groups * n]."""
+    """Select rows `place` [groups, n] of each group from a state with rows [groups * W]; it then has [groups * n]."""
     width = len(state[0]) // groups
     begin = torch.arange(groups, device=place.device)[:, None] * width
     rows = (begin + place).flatten()
@@ -81,7 +81,7 @@ class WrittenTree:
         most = 1 + max(max(path) for path in paths)
         if most > vocabulary:
             raise ModelError(f"speculative_token_tree asks for {most} best tokens; there are {vocabulary}.")
-        self.levels: list[tuple[int, Tensor, Tensor]] = []  # children looked at, their places, who continues
+        self.levels: list[tuple[int, Tensor, Tensor]] = []  # children per node, places of those kept, which continue
         grown: list[Path] = [()]
         found: list[Path] = []
         for depth in range(1, max(map(len, paths)) + 1):

@@ -16,7 +16,7 @@ from augury.verify.tree import Draft
 
 
 class MtpDrafter(RecurrentDrafter):
-    """Runs the target's own extra layers: guess i is layer i's; where more are asked for, it begins again."""
+    """Runs the target's own extra layers: layer i drafts token i; if more are asked for, it begins again."""
 
     name = "mtp"
     head: MtpHead
@@ -31,7 +31,7 @@ class MtpDrafter(RecurrentDrafter):
         self._kept: Kept | None = None
 
     def allocate(self, rows: int, block_size: int) -> None:
-        """Make the cache, and with several layers a place for the states that they hand to each other."""
+        """Allocate the cache, and with several layers room for the states that they hand to each other."""
         super().allocate(rows, block_size)
         if self.head.guesses > 1:
             self._kept = Kept.allocate(self.head, self._slots, rows // block_size)
@@ -42,7 +42,7 @@ class MtpDrafter(RecurrentDrafter):
         return [*super().stores, *(() if self._kept is None else self._kept.ends)]
 
     def _only_reads(self, steps: int) -> bool:
-        return super()._only_reads(steps) and self._kept is None  # a layer's states are the next one's
+        return super()._only_reads(steps) and self._kept is None  # the next layer needs a layer's states
 
     def _draft(self, new: HeadInput, steps: int) -> Draft:
         if self._kept is None:
@@ -54,7 +54,7 @@ class MtpDrafter(RecurrentDrafter):
 
 
 def _depth(config: SpeculativeConfig) -> int:
-    """How many guesses follow one another."""
+    """Draft tokens along the longest path."""
     if config.drafts_trees and config.tree is None:
         return max(map(len, read_tree(config.speculative_token_tree or "")))
     return config.num_speculative_tokens

@@ -1,11 +1,11 @@
-"""Drafting with several MTP layers: guess i is layer i's.
+"""Drafting with several MTP layers: layer i drafts token i.
 
-Layer 0 pairs a token with the target's features of the token before it, layer i with what layer i - 1 made of the token
-before it. So layer i's row of a token rests on no later token, and it lies where the token's own row lies: a block that
-is found again in the prefix cache holds good rows of every layer. What a layer's first new row needs of the layer above
-is kept: for every slot the states of its last known token, for every block those of its last one.
+Layer 0 pairs a token with the target's features of the token before it, layer i with layer i - 1's output for the token
+before it. So layer i's row of a token depends on no later token, and it lies where the token's own row lies: a block
+that is found again in the prefix cache holds valid rows of every layer. What a layer's first new row needs of the layer
+above is kept: for every slot the states of its last known token, for every block those of its last one.
 
-What is guessed is new to every layer: layer i reads the known tokens of this pass and, behind them, all guesses before
+Draft tokens are new to every layer: layer i reads this pass's known tokens and, after them, the draft tokens before
 its own (of a tree, all nodes above its level).
 """
 
@@ -26,7 +26,7 @@ from augury.verify.tree import Draft
 
 @dataclass(slots=True)
 class Kept:
-    """States of every layer but the last, for the pass to come."""
+    """States of every layer but the last, for the next pass."""
 
     last: Tensor  # [layers - 1, slots, H]: of each slot's last known token
     ends: Tensor  # [layers - 1, blocks, H]: of each block's last token
@@ -41,7 +41,7 @@ class Kept:
         return cls(last, ends)
 
     def read(self, new: HeadInput) -> Tensor:
-        """Of every layer but the last the state before each group's first new row, [layers - 1, G, H]."""
+        """For every layer but the last, the state before each group's first new row, [layers - 1, G, H]."""
         inputs = new.inputs
         block = physical(inputs, inputs.slots, (new.begin - 1).clamp(min=0)) // inputs.block_size
         return torch.where((new.carried > 0)[:, None], self.ends[:, block], self.last[:, inputs.slots])
@@ -49,13 +49,13 @@ class Kept:
 
 @dataclass(slots=True)
 class Nodes:
-    """What is guessed so far, M nodes a group; none where `alive` does not hold."""
+    """The draft so far, M nodes per group; groups that are not `alive` have none."""
 
     tokens: Tensor  # int64 [G, M]
     parents: Tensor  # int64 [G, M]: -1 is the last known token
     depths: Tensor  # int64 [M]: 1 is a child of the last known token
     alive: Tensor  # [G]
-    bits: Tensor | None = None  # int64 [G, M]: ancestors, itself included; None: a chain, which sees all before it
+    bits: Tensor | None = None  # int64 [G, M]: ancestors, itself included; None: a chain, attending to all before it
 
     @classmethod
     def chain(cls, tokens: Tensor, alive: Tensor) -> Nodes:
@@ -64,7 +64,7 @@ class Nodes:
         return cls(tokens, (order - 1).expand_as(tokens), order + 1, alive)
 
     def grow(self, tokens: Tensor, bits: Tensor, depth: int) -> Nodes:
-        """With one level more, [G, W]; `bits` tell each node's parent."""
+        """A copy with one more level, [G, W]; `bits` tell each node's parent."""
         root = bits.new_zeros(len(bits), 1)  # which has no bit set
         known = root if self.bits is None else torch.cat((root, self.bits), 1)
         own = 1 << torch.arange(self.tokens.shape[1], self.tokens.shape[1] + tokens.shape[1], device=bits.device)
@@ -85,12 +85,12 @@ class Layers:
         """Run layer 0 over what is new."""
         self.head, self.new, self._kept = head, new, kept
         self._step = 0
-        self._from_before = kept.read(new)  # now: the layers write over it
+        self._from_before = kept.read(new)  # before the layers overwrite it
         self._states, self._begins = self._run(new.fresh, new.hidden, 0)
         self.first = self._states[new.fresh.rows.wanted]  # [G, H]: layer 0's states of the last known tokens
 
     def deeper(self, nodes: Nodes) -> Tensor:
-        """The next layer over what is new and what is guessed: its states of all nodes, [G, M, H]."""
+        """Run the next layer over what is new and what is drafted; returns its states of all nodes, [G, M, H]."""
         self._step += 1
         new, masks = self.new, nodes.tokens.shape[1]
         fresh = fresh_rows(new.inputs, new.begin, new.count, SHIFT + self._step, masks)
@@ -112,7 +112,7 @@ class Layers:
         return self._states[fresh.rows.wanted].view(len(new.count), 1 + masks, -1)[:, 1:]
 
     def _show(self, fresh: UnreadRows, nodes: Nodes, known: Tensor, node: Tensor, place: Tensor) -> None:
-        """Turn the rows behind the known ones into nodes."""
+        """Turn the rows after the known ones into draft nodes."""
         rows, group, shift = fresh.rows, fresh.group, SHIFT + self._step
         alive = known | nodes.alive[group]
         rows.tokens = torch.where(known, rows.tokens, torch.where(alive, nodes.tokens[group, node], 0))
@@ -129,12 +129,12 @@ class Layers:
         rows.context = torch.where(alive, rows.context, 0)
 
     def _before(self, fresh: UnreadRows, above: Tensor) -> Tensor:
-        """What the layer above made of the row that each row continues from."""
+        """The output of the layer above for the row that each row continues from."""
         here = self._states[(self._begins[fresh.group] + above).clamp(min=0, max=len(self._states) - 1)]
         return torch.where((above < 0)[:, None], self._from_before[self._step - 1][fresh.group].to(here.dtype), here)
 
     def _run(self, fresh: UnreadRows, hidden: Tensor, masks: int) -> tuple[Tensor, Tensor]:
-        """The layer's states of all rows, and where each group's rows begin; keeps what the next pass needs."""
+        """Run a layer: its states of all rows, and where each group's rows begin; keeps what the next pass needs."""
         new, step = self.new, self._step
         states = self.head.states(fresh.rows, hidden, step)
         sizes = torch.where(new.count > 0, new.count + masks, 0)
@@ -154,7 +154,7 @@ class Layers:
 
 
 def draft_chain(layers: Layers, chain: ChainWriter, most: int) -> Draft:
-    """One guess a layer. Every layer reads what is known, also where no request may draft that far."""
+    """Draft one token per layer. Every layer reads what is known, even if no request may draft that far."""
     inputs, budget, project = layers.new.inputs, layers.new.budget, layers.head.target.project
     draft, steps = chain.begin(inputs, budget), most_steps(inputs, budget, most)
     states = layers.first

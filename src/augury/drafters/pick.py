@@ -1,7 +1,8 @@
-"""How a drafter turns scores into a token: the likeliest, or a draw.
+"""How a drafter turns logits into a token: the likeliest, or a draw.
 
 Under `coupled` a draw uses the target's own noise for that position, so that drafter and target agree as often as their
-laws allow; under the rejection rules it must not (their law would be biased), and the law drawn from is handed on.
+distributions allow; under the rejection rules it must not (the output would be biased), and the probabilities that it
+was drawn from are handed on.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from augury.verify.verdict import draft_purpose
 
 
 class PickedTokens(NamedTuple):
-    """A token a group, and the probabilities it was drawn from, if a rule needs them."""
+    """One token per group, and the probabilities it was drawn from, if a rule needs them."""
 
     tokens: Tensor  # int64 [G]
     probs: Tensor | None = None  # float32 [G, V]
@@ -32,7 +33,7 @@ Pick = Callable[[Tensor, Tensor, Tensor, SlotSampling, int], PickedTokens]
 
 
 def make_pick(config: SpeculativeConfig, device: torch.device, vocab: int, targets: Tensor | None = None) -> Pick:
-    """The way a configuration asks for; scores are over `vocab` tokens, or a drafter's own that `targets` numbers."""
+    """The way a configuration asks for; logits are over `vocab` tokens, or a drafter's own, whose ids are `targets`."""
     if not config.samples_drafts:
         return lambda logits, slots, positions, sampling, node: PickedTokens(argmax(logits, targets))
     draw = _coupled(device) if config.rule == "coupled" else _independent(device)
@@ -63,7 +64,7 @@ def _independent(device: torch.device) -> Pick:
 
     def pick(logits: Tensor, slots: Tensor, positions: Tensor, sampling: SlotSampling, node: int) -> PickedTokens:
         probs = probabilities(logits, _lines(slots, positions), sampling)
-        # A later step that drafts for this position again must not meet this noise: `block` has looked at the draw.
+        # A later step that drafts for this position again must not reuse this noise: `block` has looked at the draw.
         noise = gumbel(sampling.seed[slots], positions, draft_purpose(node, node + 1), probs.shape[1])
         return PickedTokens((probs.log() + noise).argmax(1), probs)
 

@@ -1,6 +1,6 @@
 """Drafting from hidden states: EAGLE, EAGLE-3 and MTP heads, token by token or all at once.
 
-Each token the target has agreed to gives the head one row: (the token, the target's features of the token before it).
+Each accepted token gives the head one row: (the token, the target's features of the token before it).
 The row lies in the cache where the token's own row lies, so a block found again in the prefix cache brings it along;
 the one row that spans two blocks needs the features of a block's last token, which are kept with the block.
 """
@@ -29,10 +29,10 @@ SHIFT = 1  # a row pairs a token with the feature before it
 
 @dataclass(slots=True)
 class HeadInput:
-    """What a head has not read yet, a group a line: tokens begin .. begin + count - 1, packed in `fresh`."""
+    """What a head has not read yet, one line per group: tokens begin .. begin + count - 1, packed in `fresh`."""
 
     inputs: DraftInput
-    budget: Tensor  # int64 [G]: what may be drafted, as far as the head goes
+    budget: Tensor  # int64 [G]: nodes that may be drafted, within the head's context length
     begin: Tensor  # int64 [G]
     count: Tensor  # int64 [G]
     carried: Tensor  # int64 [G]: 1 where the first row continues a block found in the prefix cache
@@ -61,7 +61,7 @@ class RecurrentDrafter(Drafter):
         self.branching = self._tree is not None
 
     def _parallel_mask(self, config: SpeculativeConfig) -> int | None:
-        """The mask token of a head that drafts everything in one pass; None: it goes token by token."""
+        """The mask token of a head that drafts everything in one pass; None: it drafts token by token."""
         if not config.parallel_drafting:
             return None
         mask, parts = getattr(self.head, "mask_token", None), getattr(self.head, "parts", None)
@@ -79,11 +79,11 @@ class RecurrentDrafter(Drafter):
 
     @property
     def bytes_per_token(self) -> int:
-        """Cache bytes a token takes beside the target's."""
+        """Cache bytes per token, besides the target's."""
         return bytes_per_token(self.head.layer_shapes, self.head.cache_dtype)
 
     def allocate(self, rows: int, block_size: int) -> None:
-        """Make the cache, as many rows as the target has, and a place for the features at the end of every block."""
+        """Allocate the cache, as many rows as the target has, and room for the features at the end of every block."""
         head = self.head
         head.cache = KVCache.allocate(head.layer_shapes, rows, head.cache_dtype, self.device)
         self._block_ends = torch.zeros(
@@ -96,7 +96,7 @@ class RecurrentDrafter(Drafter):
         return [*self.head.cache.stores, self._block_ends]
 
     def propose(self, inputs: DraftInput) -> Draft:
-        """Read the pairs this pass made, then draft for those that may."""
+        """Read the pairs that this pass made, then draft for the groups that may."""
         fits = inputs.lengths <= self.longest
         budget = torch.where(fits, torch.minimum(inputs.budget, self.longest - inputs.lengths), 0).clamp(min=0)
         carried, tracks = self._carried[inputs.slots], track_lengths(inputs)
@@ -110,11 +110,11 @@ class RecurrentDrafter(Drafter):
         return self._draft(HeadInput(inputs, budget, begin, count, carried, fresh, hidden), steps)
 
     def _only_reads(self, steps: int) -> bool:
-        """Whether nothing that the head makes of what is new is looked at."""
+        """Whether no output of the head for the new tokens is used: it only fills its cache."""
         return not steps
 
     def _draft(self, new: HeadInput, steps: int) -> Draft:
-        """Draft from what is new, so deep; heads that run otherwise override this."""
+        """Read what is new and draft `steps` deep; heads that run otherwise override this."""
         logits, onward = self.head.forward(new.fresh.rows, new.hidden, 0)
         if not steps:
             return self.chain.none(new.inputs, new.budget)

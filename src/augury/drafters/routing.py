@@ -1,10 +1,10 @@
 """Which of several drafters leads, for one request and one step: the one that promises most tokens for its cost.
 
-Each drafter is judged by the text that came, whether its own guess was tried or not: a look-up's guess costs nothing to
-make, so it is always known how it would have fared. A look-up is judged by its run, the tokens it has foretold one
-after another: a copy that has held for sixteen tokens rarely ends at the next. A model is judged by position. What a
-request has shown is mixed with what all requests have shown; both fade, so that a change of text is noticed within a
-few dozen steps.
+Each drafter is judged by the generated text, whether its own draft was tried or not: a look-up's draft costs nothing to
+make, so it is always known how it would have fared. A look-up is judged by its run, the tokens in a row that it has
+predicted correctly: a copy that has held for sixteen tokens rarely ends at the next. A model is judged by position.
+What is learnt from a request is mixed with what is learnt from all requests; both fade, so that a change in the text is
+noticed within a few dozen steps.
 """
 
 from __future__ import annotations
@@ -12,28 +12,28 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-RUNS = (1, 4, 8, 16)  # runs are told apart up to here
-BY_RUN = (0.25, 0.5, 0.75, 0.85, 0.92)  # what is believed of a look-up before anything is seen,
-OF_A_MODEL = 0.6  # and of a model, at every position
-WEIGHT = 4.0  # what all requests have shown counts as much as this many tokens of a request's own
-FADES = 0.98  # what was seen before counts so much less with every token
-ROW = 0.03  # a row of the target's pass, in passes of one row,
-STEP = 0.1  # and a token that a model drafts
+RUNS = (1, 4, 8, 16)  # bounds of the classes of runs
+BY_RUN = (0.25, 0.5, 0.75, 0.85, 0.92)  # acceptance assumed for a look-up before anything is seen, by class of run,
+OF_A_MODEL = 0.6  # and for a model, at every position
+WEIGHT = 4.0  # what is known beforehand, from all requests, counts as much as this many of a request's own tokens
+FADES = 0.98  # decay of what was seen before, per token
+ROW = 0.03  # cost of a row of the target's pass, in passes of one row,
+STEP = 0.1  # and of a token that a model drafts
 
 
 @dataclass(slots=True)
 class AcceptanceTally:
-    """How often guesses of one kind were right."""
+    """How often draft tokens of one kind were right."""
 
     right: float = 0.0
     tried: float = 0.0
 
     def add(self, right: bool) -> None:
-        """Count one guess, right or wrong."""
+        """Count one token, right or wrong."""
         self.right, self.tried = FADES * self.right + right, FADES * self.tried + 1
 
     def rate(self, before: float) -> float:
-        """The share that is right, given what was believed before."""
+        """The share that is right, mixed with a rate known `before`."""
         return (self.right + WEIGHT * before) / (self.tried + WEIGHT)
 
 
@@ -43,7 +43,7 @@ class DrafterRecord:
 
     tallies: dict[int, AcceptanceTally] = field(
         default_factory=dict
-    )  # by the kind of guess: a class of runs, or a position
+    )  # by the kind of token: a class of runs, or a position
 
     def of(self, kind: int) -> AcceptanceTally:
         """The tally of one kind."""
@@ -51,13 +51,13 @@ class DrafterRecord:
 
 
 def kind_of(run: int) -> int:
-    """The class of a run."""
+    """The class of a run of so many tokens."""
     return sum(run >= bound for bound in RUNS)
 
 
 @dataclass(slots=True)
 class Guess:
-    """What a drafter guesses for one request, and how it stood then."""
+    """A drafter's draft for one request, and its run at that time."""
 
     tokens: list[int]
     run: int = 0
@@ -73,16 +73,16 @@ class DrafterScores:
         self._runs: dict[int, int] = {}
 
     def forget(self, slot: int) -> None:
-        """A request has left its slot."""
+        """Forget a slot that its request has left."""
         self._own.pop(slot, None)
         self._runs.pop(slot, None)
 
     def run(self, slot: int) -> int:
-        """Tokens that it has foretold one after another."""
+        """Tokens in a row that it has predicted correctly in a slot."""
         return self._runs.get(slot, 0)
 
     def judge(self, slot: int, guess: Guess, came: Sequence[int]) -> None:
-        """Compare a guess with the text that came; of what lies beyond that text nothing is known."""
+        """Compare a draft with the text that was generated; nothing is learnt of draft tokens beyond that text."""
         known = min(len(guess.tokens), len(came))
         right = next((i for i in range(known) if guess.tokens[i] != came[i]), known)
         own = self._own.setdefault(slot, DrafterRecord())
@@ -91,11 +91,11 @@ class DrafterScores:
             for record in (self._all, own):
                 record.of(kind).add(i < right)
         whole = right == known and known > 0
-        # A guess that ran out says nothing of the token after it, except that nothing spoke against it.
+        # A draft that ended early says nothing of the tokens after it: they do not break the run.
         self._runs[slot] = guess.run + len(came) if whole else 0
 
     def rates(self, slot: int, run: int, length: int) -> list[float]:
-        """The chance of each token of a guess, given those before it."""
+        """The chance of each token of a draft to be right, given those before it."""
         own = self._own.get(slot) or DrafterRecord()
         if not self.is_model:
             kind = kind_of(run)
@@ -103,7 +103,7 @@ class DrafterScores:
         return [own.of(i).rate(self._all.of(i).rate(OF_A_MODEL)) for i in range(length)]
 
     def promise(self, slot: int, run: int, length: int) -> tuple[float, int]:
-        """The best of its drafts up to a length: tokens for each pass's worth of time, and how long that draft is."""
+        """The best of its drafts up to a length: expected tokens per pass's worth of time, and its length."""
         best, most, tokens, chance = 0, 1.0, 1.0, 1.0
         for i, rate in enumerate(self.rates(slot, run, length)):
             chance *= rate

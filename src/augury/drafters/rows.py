@@ -1,4 +1,4 @@
-"""Rows of a drafter's own passes. It keeps its cache in the target's blocks: same tables, same row numbers.
+"""Rows of a drafter's own forward passes. It keeps its cache in the target's blocks: same tables, same row numbers.
 
 So whatever the target finds again in its prefix cache, the drafter finds too, and nothing is ever copied. A drafter
 that reads (token, feature of the token before it) keeps that pair in the row of the *token*: `shift` is 1 there, row 0
@@ -40,8 +40,8 @@ def fresh_rows(
 ) -> UnreadRows:
     """Known tokens begin .. begin + count - 1 of each group, and `masks` rows of token `mask` after them.
 
-    Wanted is the last known row of each group and every mask after it, [G * (1 + masks)]; a group without rows wants
-    row 0, and what comes of it is ignored. If they are only read, none is wanted.
+    Logits are wanted for the last known row of each group and every mask after it, [G * (1 + masks)]; a group without
+    rows has row 0 there, whose logits are ignored. If they are only read, none are wanted.
     """
     fresh = _fresh(inputs, begin, count, shift, masks, mask)
     if read_only:
@@ -68,7 +68,7 @@ def _fresh(inputs: DraftInput, begin: Tensor, count: Tensor, shift: int, masks: 
 
 
 def _kernels(device: torch.device) -> Any:
-    """The rows of a pass in one kernel each."""
+    """The kernels for a device, each of which makes the rows of a pass."""
     if face(device) == "numba":
         from augury.kernels import draft_rows_numba
 
@@ -100,12 +100,12 @@ def _fresh_with_torch(
 
 
 def _nobody(inputs: DraftInput) -> int:
-    """The slot of rows that are padding."""
+    """The slot of padding rows."""
     return len(inputs.block_tables) - 1
 
 
 def _size(inputs: DraftInput, count: Tensor, masks: int) -> int:
-    """Where looking costs nothing, just the rows needed; elsewhere the host's bound, so that nothing waits."""
+    """Number of rows: on a CPU just those needed, on a GPU the host's bound, so that nothing waits for the counts."""
     if count.device.type != "cpu" or face(count.device) == "triton":
         return inputs.most_rows + masks * len(count)
     known: list[int] = count.tolist()
@@ -113,12 +113,13 @@ def _size(inputs: DraftInput, count: Tensor, masks: int) -> int:
 
 
 def most_steps(inputs: DraftInput, budget: Tensor, nodes: int) -> int:
-    """How many tokens the longest draft will have, or may have where looking would mean waiting."""
+    """Tokens of the longest draft; on a GPU an upper bound, because reading the budgets would mean waiting."""
     return int(budget.max()) if budget.device.type == "cpu" else min(nodes, inputs.most_nodes)
 
 
 def step_rows(inputs: DraftInput, tokens: Tensor, ahead: int, budget: Tensor, shift: int = 0) -> Rows:
-    """One drafted token a group, `ahead` past the known ones, where another is to follow; it sees all before it."""
+    """Rows of one drafted token per group, `ahead` past the known ones, if another is to follow; it attends to all
+    before it."""
     wanted = torch.arange(len(tokens), device=tokens.device)
     if face(tokens.device) != "torch":
         return _level_in_one_kernel(inputs, tokens[:, None], None, 0, ahead, budget, ahead + 2, wanted, shift)
@@ -133,7 +134,7 @@ def level_rows(
 ) -> Rows:
     """A level of a draft tree, [G, W] nodes `depth` below the last known token, the first of them node `number`.
 
-    A node sees the known text and its own ancestors, named by bits over the drafter's own numbering.
+    A node attends to the known text and its own ancestors, given as bits in the drafter's own numbering.
     """
     groups, width = tokens.shape
     wanted = torch.arange(groups * width, device=tokens.device)
@@ -220,6 +221,6 @@ def _rows(
 
 
 def physical(inputs: DraftInput, slots: Tensor, logical: Tensor) -> Tensor:
-    """Cache rows by the block tables."""
+    """Physical cache rows of logical ones, by the block tables."""
     block = (logical // inputs.block_size).clamp(max=inputs.block_tables.shape[1] - 1)
     return inputs.block_tables[slots, block] * inputs.block_size + logical % inputs.block_size

@@ -1,4 +1,4 @@
-"""The seam to a drafter that keeps something of every request: hidden states, for now."""
+"""The interface of a drafter that saves something of every request: hidden states, for now."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ class Ended(Protocol):
     tokens: list[int]
     prompt_len: int
     params: SamplingParams
-    blocks: list[int]  # its cache, row after row
+    blocks: list[int]  # its cache blocks, in order
     finish_reason: str | None
 
 
 class Saver(Protocol):
-    """Writes something at the end of a request, and says where."""
+    """Writes something at the end of a request, and reports where."""
 
     def connect(self, storage: HiddenStatesStorage) -> None:
-        """Say where to; called once, before any request."""
+        """Set where to save; called once, before any request."""
         ...
 
     def check(self, params: SamplingParams) -> None:
-        """Raise a ConfigError for a request that asks for what it may not have."""
+        """Raise a ConfigError for a request that asks for something it may not."""
         ...
 
     def finish(self, request: Ended) -> None:
-        """A request ends; its blocks are its own until this returns."""
+        """Save what is kept of a request that ends; its blocks are its own until this returns."""
         ...
 
     def saved(self, request: Ended) -> dict[str, Any] | None:
-        """What the output's `kv_transfer_params` says of an ended request; waits until that is true."""
+        """The output's `kv_transfer_params` for an ended request; waits until what it names is written."""
         ...

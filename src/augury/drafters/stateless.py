@@ -12,13 +12,13 @@ from augury.model.target import NORMED
 
 
 class StatelessDrafter(Drafter):
-    """What Medusa's heads and MLP speculators share: how deep, how wide, how far."""
+    """What Medusa's heads and MLP speculators share: the shape of drafts, and the longest text."""
 
     needs = Needs((NORMED,))
     on_host = False
 
     def __init__(self, config: SpeculativeConfig, setup: DrafterSetup) -> None:
-        """Read off the shape of the drafts."""
+        """Take the shape of drafts from the configuration."""
         self.nodes = config.max_nodes
         self.longest = config.max_model_len or setup.max_model_len
         self.branching = config.drafts_trees

@@ -1,4 +1,4 @@
-"""Drafting with another vocabulary: tokens that both models spell alike, and the way from one number to the other."""
+"""Drafting with another vocabulary: tokens that both models spell alike, and the mapping between their ids."""
 
 from __future__ import annotations
 
@@ -43,18 +43,18 @@ class SharedVocabulary:
         self._to_drafter, self._size = to_drafter.to(device), sizes[0]
 
     def read(self, tokens: Tensor) -> Tensor:
-        """The target's tokens as the drafter knows them."""
+        """The drafter's ids for the target's tokens."""
         return self._to_drafter[tokens]
 
     def write(self, logits: Tensor) -> Tensor:
-        """The drafter's scores over the target's tokens; what the drafter cannot say is impossible."""
+        """The drafter's logits over the target's tokens; -inf for those that it does not have."""
         wide = logits.new_full((len(logits), self._size), float("-inf"))
         wide[:, self._to] = logits[:, self._from]
         return wide
 
 
 def spelled(tokenizer: Any) -> dict[str, int]:
-    """Tokens by their text, with one way to write a space; of two that read alike the lower number counts."""
+    """Token ids by their text, with one way to write a space; of two with the same text the lower id counts."""
     table: dict[str, int] = {}
     marks = space_markers(tokenizer)
     for text, number in sorted(tokenizer.get_vocab().items(), key=lambda item: -item[1]):

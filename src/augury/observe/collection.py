@@ -1,4 +1,4 @@
-"""Times in which no garbage is collected, or what there was before is left alone."""
+"""Contexts in which no garbage is collected, or the objects that exist already are not visited."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-_under_way = False  # a set_aside that has frozen
-_others = False  # somebody else has frozen: kept, because Python counts by walking all that is frozen, 50 ms and more
+_under_way = False  # a set_aside has frozen objects
+_others = False  # someone else has: kept here, as Python counts frozen objects by walking all of them, 50 ms and more
 
 
 @contextmanager
 def uncollected(lasting: bool = False) -> Iterator[None]:
-    """No collections meanwhile, for work that makes many objects: each would look at all of them so far.
+    """Pause garbage collection, for work that makes many objects: each collection would visit all of them so far.
 
-    What is `lasting` counts as old at once, so that the next collection of the young does not look at it either.
-    Importing torch and building an engine take a tenth less time so.
+    If `lasting`, they count as old at once, so that the next collection of young objects does not visit them either.
+    Importing torch and building an engine take a tenth less time this way.
     """
     collects = gc.isenabled()
     gc.disable()
@@ -31,13 +31,13 @@ def uncollected(lasting: bool = False) -> Iterator[None]:
 
 @contextmanager
 def set_aside() -> Iterator[None]:
-    """Collections meanwhile do not look at what is there now, which counts as old afterwards.
+    """Keep collections from visiting the objects that exist now, which count as old afterwards.
 
     For work that may leave much garbage, as a compiler does.
     """
     global _under_way, _others
     ours = not _under_way and not _others and not gc.get_freeze_count()
-    _others = not _under_way and not ours  # what they have put aside would be taken back with ours
+    _others = not _under_way and not ours  # to unfreeze ours would unfreeze theirs, too
     if ours:
         gc.freeze()
         _under_way = True

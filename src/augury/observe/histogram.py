@@ -29,6 +29,6 @@ class Histogram(prometheus_client.Histogram):
             logger.warning("%s: a value was left out (%s).", self._name, error)
 
     def _count(self, number: float, times: int) -> None:
-        """A thousand answers may end at once, and to count them one by one would keep everyone waiting."""
+        """Count a value many times at once: a thousand answers may end together, and one by one would delay all."""
         self._sum.inc(number * times)
         self._buckets[bisect_left(self._upper_bounds, number)].inc(times)

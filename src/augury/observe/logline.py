@@ -12,7 +12,7 @@ Log = Callable[[str], object]
 
 
 class SpecDecodingLogging:
-    """Gathers speculation between two lines."""
+    """Gathers speculation statistics between two log lines."""
 
     def __init__(self) -> None:
         self.reset()
@@ -27,7 +27,7 @@ class SpecDecodingLogging:
         self.last_log_time = time.monotonic()
 
     def observe(self, spec_decoding_stats: SpecDecodingStats) -> None:
-        """Take the statistics of one step."""
+        """Add the statistics of one step."""
         self.num_drafts.append(spec_decoding_stats.num_drafts)
         self.num_draft_tokens.append(spec_decoding_stats.num_draft_tokens)
         self.num_accepted_tokens.append(spec_decoding_stats.num_accepted_tokens)
@@ -54,7 +54,7 @@ class SpecDecodingLogging:
 
 
 class EngineLogging:
-    """Gathers throughput between two lines."""
+    """Gathers throughput statistics between two log lines."""
 
     def __init__(self) -> None:
         self.running = self.waiting = 0
@@ -68,7 +68,7 @@ class EngineLogging:
         self._since = time.monotonic()
 
     def observe(self, step: Step, queries: int, hits: int) -> None:
-        """Take one step, and the prefix cache's look-ups since the last."""
+        """Add one step, and the prefix cache's look-ups since the last."""
         self._prompt_tokens += step.prompt_rows
         self._generation_tokens += step.generation_tokens
         self._queries += queries

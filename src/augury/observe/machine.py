@@ -30,6 +30,6 @@ def versions_of(packages: Mapping[str, str]) -> dict[str, str]:
 
 
 def how_threads_wait() -> str:
-    """What libraries are told, in words: "passive", or "passive after 20000 spins"."""
+    """How OpenMP is told that idle threads wait, in words: "passive", or "passive after 20000 spins"."""
     policy, spins = os.environ.get("OMP_WAIT_POLICY", "active"), os.environ.get("GOMP_SPINCOUNT")
     return policy if spins is None else f"{policy} after {spins} spins"

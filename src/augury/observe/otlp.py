@@ -1,4 +1,4 @@
-"""OpenTelemetry's wire format (OTLP) in JSON: spans and histograms as the objects that a collector takes over HTTP."""
+"""OpenTelemetry's wire format (OTLP) in JSON: spans and histograms as objects that a collector accepts over HTTP."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Span:
     error: str | None = None
 
     def encoded(self) -> dict[str, Any]:
-        """As OTLP has it."""
+        """The span as an OTLP object."""
         status = {"code": OK} if self.error is None else {"code": ERROR, "message": self.error}
         return {
             "traceId": self.trace,
@@ -57,7 +57,7 @@ class Distribution:
         total[0] += value
 
     def encoded(self, begin: int, now: int) -> dict[str, Any]:
-        """As OTLP has it."""
+        """The histogram as an OTLP object; times are in nanoseconds since 1970."""
         points = [
             {
                 "attributes": attributes(dict(told)),

@@ -14,7 +14,7 @@ from augury.observe.stats import GRAMMAR_OUTCOMES
 from augury.observe.steps import Step
 
 LABELS = ("model_name", "engine")
-CONTEXTS = (1024, 4096, 8192, 16384, 32768, 65536, 131072)  # drafters lose touch with long texts
+CONTEXTS = (1024, 4096, 8192, 16384, 32768, 65536, 131072)  # drafters get worse on long texts
 STEP_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
 
 
@@ -125,7 +125,7 @@ class EngineProm:
         Gauge("vllm:cache_config_info", "The KV cache, in labels.", list(info), registry=registry).labels(**info).set(1)
 
     def _engine_counters(self) -> dict[str, Any]:
-        """What only grows, by its name in the statistics."""
+        """The counters of the engine, by their names in the statistics."""
         return {
             "prompt_tokens": self._counter("vllm:prompt_tokens", "Prompt tokens of requests taken."),
             "prompt_tokens_cached": self._counter("vllm:prompt_tokens_cached", "Prompt tokens found in the cache."),

@@ -1,6 +1,6 @@
 """LoRA adapters in Prometheus: which are asked for now, and what is drafted and accepted for each.
 
-Drafters are the base's, and an adapter may have led away from it.
+Drafters are made for the base model, and an adapter's answers may differ from its.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class AdapterProm:
 
 
 class LoraInfoProm:
-    """vLLM's gauge of the adapters in use, by which gateways send a request to where its adapter is loaded."""
+    """vLLM's gauge of the adapters in use, with which gateways route a request to where its adapter is loaded."""
 
     def __init__(self, registry: CollectorRegistry, max_loras: int) -> None:
         names = ("max_lora", "waiting_lora_adapters", "running_lora_adapters")
@@ -49,7 +49,7 @@ class LoraInfoProm:
         self._gauge.labels(self._max, "", "").set_to_current_time()
 
     def hear(self, running: Sequence[str], waiting: Sequence[str]) -> None:
-        """Take in whose requests run and wait; there is one series, with the names as they are now."""
+        """Set the adapters whose requests run and wait; there is one series, with the names as they are now."""
         names = ",".join(waiting), ",".join(running)
         if names != self._known:
             self._gauge.clear()

@@ -1,4 +1,4 @@
-"""What probes drafted: part of vLLM's counters, and counted once more by themselves, so that it can be taken off."""
+"""Speculation counters of probes alone: vLLM's counters include probes, so that these can be subtracted from them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class ProbeProm:
         self._drafted_at = [drafted.labels(*labels, position) for position in positions]
 
     def observe(self, stats: SpecDecodingStats, tokens: int) -> None:
-        """Add the probes of one step: their drafts, and the tokens they got."""
+        """Add the probes of one step: their drafts, and the tokens generated for them."""
         self._tokens.inc(tokens)
         self._drafts.inc(stats.num_drafts)
         self._drafted.inc(stats.num_draft_tokens)

@@ -1,6 +1,6 @@
-"""Which servers run on this machine: each leaves a small file in a folder and holds a lock on it while it lives.
+"""Which servers run on this machine: each writes a small file to a folder and holds a lock on it while it runs.
 
-A lock ends with its process, however that ends, so a file that can be locked is of a server that has gone.
+A lock ends with its process, however that ends, so a file that can be locked is of a server that has ended.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ logger = logging.getLogger("augury")
 
 @contextmanager
 def announced(folder: Path, record: dict[str, Any]) -> Iterator[None]:
-    """Be found by `running` for as long as this lasts; a folder that cannot be written is no reason not to serve."""
+    """Be found by `running` for as long as this lasts; a server whose folder cannot be written runs unlisted."""
     path = folder / f"{os.getpid()}.json"
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -29,7 +29,7 @@ def announced(folder: Path, record: dict[str, Any]) -> Iterator[None]:
         yield
         return
     try:
-        fcntl.flock(file, fcntl.LOCK_EX)  # waits for a glance of `running` at most
+        fcntl.flock(file, fcntl.LOCK_EX)  # at most waits until `running` has looked at it
         os.write(file, json.dumps(record).encode())
         yield
     finally:
@@ -39,7 +39,7 @@ def announced(folder: Path, record: dict[str, Any]) -> Iterator[None]:
 
 
 def running(folder: Path) -> list[dict[str, Any]]:
-    """The records of servers that live, in the order of their numbers; files of others are removed."""
+    """The records of servers that run, in the order of their process ids; files of others are removed."""
     found = []
     for path in sorted(folder.glob("*.json"), key=lambda one: (len(one.name), one.name)):
         try:
@@ -48,7 +48,7 @@ def running(folder: Path) -> list[dict[str, Any]]:
                     found.append(json.loads(file.read()))
                 else:
                     path.unlink()
-        except (OSError, ValueError):  # it has just gone, or has not written yet, or belongs to another user
+        except (OSError, ValueError):  # it has just ended, or has not written yet, or belongs to another user
             continue
     return [one for one in found if isinstance(one, dict)]
 

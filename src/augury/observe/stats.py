@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-Parts = tuple[tuple[str, int], ...]  # who made a draft: names, and nodes of each, in order
+Parts = tuple[tuple[str, int], ...]  # which drafters made a draft: names, and nodes of each, in order
 ByDrafter = dict[str, tuple[int, int]]  # drafted and accepted tokens by name
-PROBE = "probe"  # the tag of requests that were sent to see how the server does; figures of traffic leave them out
-LORA = "lora:"  # before an adapter's name: the tag of requests that are answered with it
+PROBE = "probe"  # the tag of requests that were sent to test the server; figures of traffic leave them out
+LORA = "lora:"  # before an adapter's name: the tag of requests that use it
 COUNTED = (
     "prompt_tokens",
     "generation_tokens",
@@ -61,7 +61,7 @@ class SpecStats:
 
 
 def shared_out(parts: Parts, nodes: int, accepted: int) -> list[tuple[str, int, int]]:
-    """Name, drafted and accepted tokens of each part of a chain whose first `nodes` were judged."""
+    """Name, drafted and accepted tokens of each part of a chain whose first `nodes` were verified."""
     found, begin = [], 0
     for name, size in parts:
         drafted = min(size, nodes - begin)

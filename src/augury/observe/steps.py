@@ -1,4 +1,4 @@
-"""What one pass of the engine did, for the metrics."""
+"""What one step of the engine did, for the metrics."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 @dataclass(slots=True)
 class Step:
-    """One pass of the engine, counted on the host."""
+    """One step of the engine, that is one forward pass, counted on the host."""
 
     requests: int  # that took part
     rows: int  # rows of the forward pass: known tokens and draft nodes
@@ -19,7 +19,7 @@ class Step:
     generation_tokens: int = 0
     drafts: list[tuple[int, int, int]] = field(default_factory=list)  # nodes, accepted, depth of each verified draft
     speedup: tuple[float, float, float] | None = None  # measured times plain at its load, and a 95 % interval
-    sample: bool = False  # without drafts on purpose, to be laid against passes with drafts
+    sample: bool = False  # without drafts on purpose, to be compared with passes with drafts
     contexts: list[int] = field(default_factory=list)  # tokens of the request of each, after the pass
     tagged: list[tuple[int, str]] = field(default_factory=list)  # numbers of drafts, with a tag of their requests
     probe_tokens: int = 0  # of the generated ones: those of probes
@@ -28,7 +28,7 @@ class Step:
 
     @property
     def decoding_only(self) -> bool:
-        """Whether every row was a token to continue from, or a draft."""
+        """Whether no row was a prompt token: all were the last tokens of texts, or drafts."""
         return self.prompt_rows == 0
 
     @property

@@ -1,8 +1,8 @@
 """The proof that the rules are lossless: every outcome in a small world, summed in rational numbers.
 
-For one rule, kind of draft, tree and transform: every draft, every outcome of its tests, every last token. What a step
-leaves open is completed with the target's own distribution, and the joint distribution of the whole text is compared
-with the target's. The tensor code that the engine runs has to make the same decision in every cell of the uniforms.
+For one rule, kind of draft, tree and transform: every draft, every outcome of its tests, every last token. The rest of
+the text is drawn from the target's own distribution, and the joint distribution of the whole text is compared with the
+target's. The tensor code that the engine runs has to make the same decision in every cell of the uniforms.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class CertificateLine(NamedTuple):
     cases: int
     total_variation: Fraction | float
     accepted: Fraction | float
-    production: Agreement | None  # how the engine's own code compared; None where it was not asked or is the measure
+    production: Agreement | None  # how the engine's own code compared; None where it was not run or is what is measured
 
     @property
     def holds(self) -> bool:

@@ -74,14 +74,15 @@ class SceneTensors(NamedTuple):
 
 
 def points_in(cell: Interval) -> tuple[float, float, float]:
-    """Just inside the left border (0 itself, where no rounding excuses a rule), the middle, just inside the right."""
+    """Just inside the left border (at 0, the border itself: no rounding excuses a rule there), the middle, just inside
+    the right."""
     low, high = cell
     inside = (high - low) * MARGIN
     return float(low + inside if low else low), float((low + high) / 2), float(high - inside)
 
 
 def _uniforms(decisions: Sequence[Decision], nodes: int) -> Tensor:
-    """Three points of every cell; where a node is free, something that differs from group to group."""
+    """Three points of every cell; for nodes that are free, values that differ from group to group."""
     spread = torch.arange(len(decisions) * 3 * nodes, dtype=torch.float64).mul_(0.6180339887498949).frac_()
     u = spread.view(len(decisions), 3, nodes)
     fixed = [(i, node, points_in(cell)) for i, d in enumerate(decisions) for node, cell in d.cell.items()]
@@ -92,7 +93,7 @@ def _uniforms(decisions: Sequence[Decision], nodes: int) -> Tensor:
 
 
 def confront(rule: TensorRule, trials: Sequence[Trial], dtype: torch.dtype = torch.float64) -> Agreement:
-    """Ask the tensor rule for its decision in every cell of the uniforms of every draft."""
+    """Compare the tensor rule's decision with the exact one, in every cell of the uniforms of every draft."""
     decisions = [decision for trial in trials for decision in trial.decisions]
     nodes = len(trials[0].scene.parents)
     owner = [i for i, trial in enumerate(trials) for _ in range(3 * len(trial.decisions))]

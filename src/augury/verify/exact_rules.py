@@ -57,7 +57,7 @@ def normalised(masses: Sequence[Fraction]) -> Law:
 
 
 def residual(law: Law, q: Law, carry: Fraction = ONE) -> Law:
-    """norm(max(carry * law - q, 0)); where nothing is left (after no possible draft) the distribution stays."""
+    """norm(max(carry * law - q, 0)); where nothing is left (no possible draft leads there) the distribution stays."""
     left = normalised([max(carry * a - b, ZERO) for a, b in zip(law, q, strict=True)])
     return left if any(left) else law
 
@@ -83,7 +83,7 @@ def offered(
     path: tuple[int, ...],
     onward: Callable[[int, tuple[int, ...]], Iterator[Decision]],
 ) -> Iterator[Decision]:
-    """Try children in turn on a distribution; an accepted one decides on from there."""
+    """Offer a distribution to children in turn; from an accepted one, `onward` continues."""
     chance, cell = ONE, dict[int, Interval]()
     for child in children:
         q = scene.proposal(child)

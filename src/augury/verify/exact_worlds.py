@@ -50,7 +50,7 @@ TRIPLE = NamedTree("three children", (-1, -1, -1))
 TREE_4 = NamedTree("tree of 4", (-1, -1, 0, 0))
 HOLED = NamedTree("tree of 5, first child a hole", (-1, -1, 1, -1, 1), frozenset({0}))
 TREE_5 = NamedTree("tree of 5", (-1, 0, -1, 1, 2))
-TREE_6 = NamedTree("tree of 6", (-1, -1, 1, 0, 0, 2))  # paths interleave, so that no child is its parent's neighbour
+TREE_6 = NamedTree("tree of 6", (-1, -1, 1, 0, 0, 2))  # paths interleave: most children do not follow their parents
 
 
 def fixed(target: Law, drafter: Law) -> ToyWorld:
@@ -151,7 +151,7 @@ def all_drafts(world: ToyWorld, shape: NamedTree, drafts: Drafts) -> Iterator[tu
 
 
 def next_draft(law: Law, earlier: list[int], drafts: Drafts) -> Law:
-    """The distribution of one more child beside its earlier siblings."""
+    """The distribution of one more child, given its earlier siblings."""
     if drafts == "one-hot":  # the most likely tokens in order, repeated when they run out
         order = sorted(range(len(law)), key=lambda token: -law[token])
         return tuple(Fraction(token == order[len(earlier) % len(law)]) for token in range(len(law)))

@@ -9,7 +9,7 @@ from torch import Tensor
 
 
 class TokenLogprobs(NamedTuple):
-    """Log-probabilities of some tokens and of the most likely ones beside them."""
+    """Log-probabilities of some tokens, and of the most likely ones in their places."""
 
     logprob: Tensor  # float32 [M]
     rank: Tensor  # int64 [M]: tokens at least as likely, so the most likely has rank 1

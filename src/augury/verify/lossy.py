@@ -23,10 +23,10 @@ ASCEND_DEPTH = 3  # vllm-ascend's block rule starts with drafts this long
 
 
 def typical(p: Tensor, draft: Draft, active: Tensor, u: Tensor, threshold: float = 0.09, alpha: float = 0.3) -> Verdict:
-    """Typical acceptance (Medusa): accept whatever the target finds likely enough for its own uncertainty.
+    """Typical acceptance (Medusa): accept what the target finds likely enough, given its own uncertainty.
 
     A token passes if p > min(threshold, alpha * exp(-entropy)). Of the longest passing paths the likeliest is taken;
-    of twins only the first is looked at, so that a greedy request gets what a walk by its argmax gives.
+    of siblings with one token only the first counts, so that a greedy request gets what a walk by its argmax gives.
     Nothing is random before the last token: `u` is not read.
     """
     spread = torch.stack([_entropy(clean(row), TYPICAL_FLOOR) for row in p.unbind(1)], dim=1)

@@ -30,8 +30,8 @@ def philox(counter: Words, key: tuple[Tensor, Tensor]) -> Words:
     """Philox4x32-10 on tensors of int64 that hold uint32; everything broadcasts."""
     if key[0].device.type != "cpu":
         return _rounds(*counter, *key)
-    # The same operators of numpy begin in a tenth of torch's time, which is most of the time where draws are few.
-    arrays = (part.numpy()[..., None] for part in (*counter, *key))  # single numbers would not wrap in silence
+    # numpy's operators start in a tenth of the time that torch's take, which is most of the time if draws are few.
+    arrays = (part.numpy()[..., None] for part in (*counter, *key))  # numpy would warn when single numbers wrap
     a, b, c, d = (torch.from_numpy(word[..., 0]) for word in _rounds(*arrays))
     return a, b, c, d
 

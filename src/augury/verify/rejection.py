@@ -116,12 +116,12 @@ def heights(p: Tensor, draft: Draft, tree: Firsts, carry: Tensor, target: Tensor
 
 
 def _nobody(groups: Tensor) -> bool:
-    """Whether no group is concerned, where checking is free; on other devices the work is done anyway."""
+    """Whether no group is selected; looked at on a CPU alone, where it is free: elsewhere the work is done anyway."""
     return groups.device.type == "cpu" and not bool(groups.any())
 
 
 def remainder(probs: Tensor, q: Tensor, carry: Tensor) -> Tensor:
-    """What of carry [G] * probs [G, V] a proposal does not cover."""
+    """The part of carry [G] * probs [G, V] that a proposal does not cover."""
     return (probs * carry[:, None].to(probs.dtype) - q).clamp(min=0)
 
 

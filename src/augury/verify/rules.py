@@ -23,12 +23,12 @@ class VerifyOps(NamedTuple):
 def coupled(
     logits: Tensor, draws: Draws, sampling: SlotSampling, first: Tensor, draft: Draft, ops: VerifyOps
 ) -> Outcome:
-    """The target draws its own token at every node, and the draft is followed for as long as it guessed them.
+    """The target draws its own token at every node, and the draft is followed for as long as it predicted them.
 
     Lossless, because every emitted token is the one that plain decoding emits: its noise is a function of the
     request's seed and its position alone, and its logits are those of its own prefix. The first emitted token continues
-    the known history; each further one continues a path whose tokens equal those emitted before it, so its row saw
-    just what plain decoding would have shown it. The draft decides only how many such tokens one pass yields.
+    the known history; each further one continues a path whose tokens equal those emitted before it, so its row attended
+    to just what it would in plain decoding. The draft decides only how many such tokens one pass yields.
     """
     return ops.walk(ops.draw(logits, draws, sampling), first, draft)
 

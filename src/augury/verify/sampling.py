@@ -1,6 +1,6 @@
 """Sampling parameters of every slot, as tensors, and the rows to draw from.
 
-The transforms themselves (reference and fast faces) live in kernels/verify.py; this file says what they read.
+The transforms themselves (the reference and the fast versions) are in kernels/verify.py; this file says what they read.
 """
 
 from __future__ import annotations
@@ -59,10 +59,10 @@ class SlotSampling:
 
 @dataclass(slots=True)
 class Masks:
-    """What grammars allow at some of the lines."""
+    """Grammar masks of some of the lines."""
 
     bits: Tensor  # int32 [M, ceil(V / 32)]: bit t % 32 of word t // 32 is set where token t may come
-    rows: Tensor  # int64 [L]: which of these masks is the line's, -1 for a line that is free
+    rows: Tensor  # int64 [L]: which of these masks is the line's, -1 for a line without one
 
 
 @dataclass(slots=True)
@@ -78,7 +78,7 @@ class Draws:
     plain: bool = False  # the host knows that no slot here uses penalties, bias, stops or bad words
     greedy: bool = False  # the host knows that every slot here is greedy
     masks: Masks | None = None  # None: no grammar here; otherwise `plain` is False
-    own_words: bool = False  # the logits are of this rank's tokens alone; then `plain`, and nothing is filtered
+    own_words: bool = False  # the logits are of this rank's share of the vocabulary; then `plain`, nothing is filtered
 
 
 @dataclass(slots=True)

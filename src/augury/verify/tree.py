@@ -1,7 +1,7 @@
-"""A draft is a small tree of guesses below the last known token.
+"""A draft is a small tree of candidate tokens below the last known token.
 
-Nodes are numbered so that a parent comes before its children; parent -1 is the root, the last token the target has
-already agreed to. A chain is the tree whose node i hangs from node i-1, and an empty tree is plain decoding.
+Nodes are numbered so that a parent comes before its children; parent -1 is the root, the last known token. A chain is
+the tree in which node i is the child of node i-1, and an empty tree is plain decoding.
 """
 
 from __future__ import annotations
@@ -59,15 +59,15 @@ def shape_of(parents: Tensor) -> tuple[Tensor, Tensor]:
 
 
 class Firsts(NamedTuple):
-    """Which nodes are real, and the first real child of everyone: the paths that rules follow before all others."""
+    """Which nodes are real, and the first real child of each: the paths that rules follow before all others."""
 
-    real: Tensor  # bool [G, N]: in use and no placeholder
+    real: Tensor  # bool [G, N]: in use and not a placeholder
     leads: Tensor  # bool [G, N]: real, and the first such child of its parent
     child: Tensor  # int64 [G, N+1]: the first real child of the root (column 0) and of node i (column i + 1), or -1
 
 
 def firsts(draft: Draft) -> Firsts:
-    """Find every first child; a placeholder is no child, so what hangs below it is out of reach."""
+    """Find every first child; a placeholder does not count as a child, so its descendants are out of reach."""
     groups, nodes = draft.tokens.shape
     index = torch.arange(nodes, device=draft.tokens.device)
     real = (draft.tokens >= 0) & (index < draft.count[:, None])
@@ -124,6 +124,6 @@ def rooted(taken: Tensor, parents: Tensor) -> Tensor:
 
 
 def first_outside(tokens: Tensor, vocab: int) -> Tensor:
-    """The first node of each draft [G, N] that carries no token of the vocabulary, or N; int64 [G]."""
+    """The first node of each draft [G, N] whose token is outside the vocabulary, or N; int64 [G]."""
     outside = (tokens < 0) | (tokens >= vocab)
     return torch.where(outside.any(1), outside.to(torch.int8).argmax(1), tokens.shape[1])
