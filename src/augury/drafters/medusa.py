@@ -82,7 +82,7 @@ class LiteralTree:
 
 
 class MarginalTree:
-    """The likeliest paths if each depth has a distribution of its own, whatever the path; chosen anew every step.
+    """The likeliest paths if each depth has a distribution of its own, whatever the path; chosen again every step.
 
     A path's probability is the product along it, so all paths of no higher rank anywhere, and all their prefixes, are
     at least as likely. A path with `nodes` or more such superiors is never chosen, which leaves so few candidates that

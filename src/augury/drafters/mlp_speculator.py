@@ -27,7 +27,7 @@ class MLPSpeculatorDrafter(StatelessDrafter):
     name = "mlp_speculator"
 
     def __init__(self, config: SpeculativeConfig, setup: DrafterSetup) -> None:
-        """Load the weights of as many guesses as the chain or the tree is deep."""
+        """Load the weights of as many steps as the chain or the tree is deep."""
         super().__init__(config, setup)
         target, paths = setup.target, self.paths
         dtype = choose_head_dtype(setup.dtype, target)

@@ -101,7 +101,7 @@ class Aside:
         return slot in self._most
 
     def settle(self) -> None:
-        """Read what requests put aside before they left, while nobody else has their slots and blocks."""
+        """Read what requests put aside before they left, before others take their slots and blocks."""
         leaving, self._leaving = self._leaving, []
         self._read(leaving)
         for slot in leaving:

@@ -120,7 +120,7 @@ class Captured:
             self._decide(blank, self._score(blank))
         torch.cuda.current_stream().wait_stream(stream)
         decide = torch.cuda.CUDAGraph()
-        if not self._recordings:  # a graph that another engine left behind must not be freed in the midst of a capture
+        if not self._recordings:  # a graph that another engine has left must not be freed during a capture
             gc.collect()
         gc.disable()
         try:

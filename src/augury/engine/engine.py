@@ -61,7 +61,7 @@ class Engine:
 
     @property
     def state(self) -> SlotState:
-        """What the device knows of each request."""
+        """The device's record of each request, by slot."""
         return self.runner.state
 
     @property

@@ -149,7 +149,7 @@ class Grammars:
         self._lock = threading.RLock()
 
     def ask(self, params: SamplingParams, client: str = "") -> Ticket:
-        """Have a request's grammar compiled; a ConfigError if it cannot be."""
+        """Queue a request's grammar to be compiled; a ConfigError if it cannot be."""
         assert params.structured_outputs is not None
         return self.pool.ask(source_of(params.structured_outputs), client)
 

@@ -49,7 +49,7 @@ class Pool:
         self._launched: list[ForkServerClient | Exception] = []
         self._unstarted = 0
         self._queue: FairQueue[GrammarJob] = FairQueue(QUEUED)
-        self._jobs: dict[str, GrammarJob] = {}  # queued or under way, by key
+        self._jobs: dict[str, GrammarJob] = {}  # queued or being compiled, by key
         self._compiling: list[GrammarJob] = []
         self._ready: OrderedDict[str, GrammarChild] = OrderedDict()  # the least recently used first
         self._refused: OrderedDict[str, Refusal] = OrderedDict()

@@ -169,7 +169,7 @@ def rewrite(
         pending.parents[slot, :count] = torch.tensor(parents, device=pending.tokens.device)
     if pending.probs is not None and bits is not None:
         # A sampled draft that survives was drawn from the drafter's probabilities given that the grammar allows it.
-        # Rules that reject and draw anew are lossless against those only.
+        # Rules that reject and draw again are lossless against those only.
         there = torch.from_numpy(bits).to(pending.probs.device)
         probs = torch.where(unpacked(there, pending.probs.shape[2]), pending.probs[slot, kept], 0.0)
         pending.probs[slot, :count] = probs / probs.sum(1, keepdim=True).clamp(min=torch.finfo(probs.dtype).tiny)

@@ -96,7 +96,7 @@ class SavedStates:
             wanted = NEVER, 0
             if saving is not None:
                 if saving.at == NEVER and self._has_line(saving, request.sent >= saving.last):
-                    # Past everything that passes under way may reach: what is planned for is certain to be passed.
+                    # Beyond what passes in flight may reach, so that the text has yet to pass what is planned.
                     saving.at = self._next(saving, request.longest if request.draws_in_flight else request.sent)
                 wanted = saving.at, max(0, saving.line)
             if self._sent.get(request.slot) != wanted:

@@ -18,7 +18,7 @@ class TokenLogprobs(NamedTuple):
 
 
 def score(logits: Tensor, tokens: Tensor, k: int) -> TokenLogprobs:
-    """Score one token a row of raw logits [M, V] and list the k most likely (all, if there are fewer)."""
+    """Score one token per row of raw logits [M, V] and list the k most likely (all, if there are fewer)."""
     logprobs = torch.log_softmax(logits, dim=-1, dtype=torch.float32)
     own = logprobs.gather(1, tokens[:, None])
     top = logprobs.topk(min(k, logits.shape[1]), dim=-1)
