@@ -152,7 +152,7 @@ def _at(place: Mapping[str, Any], dotted: str) -> Any:
 
 
 def _check_target(case: Case) -> None:
-    """Whether the target has the layers that would draft."""
+    """Refuse a target without the layers that would draft."""
     target, name = case.target, case.target.name or "the target"
     if target.facts is None or case.keys.get("model"):
         return
@@ -200,7 +200,7 @@ def _remark_tokens(tokens: int, case: Case) -> str | None:
 
 
 def _tells(draft: ModelFacts, target: TargetInfo) -> str:
-    """A whole model with such layers is their checkpoint where it is the target once more, or was made for one."""
+    """Why a whole model with such layers is their checkpoint (a copy of the target, or made for one); else empty."""
     if not trained_depth(draft.raw):
         return ""
     if target.facts is None:

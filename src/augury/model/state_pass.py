@@ -95,7 +95,7 @@ class StatePass:
     def convolve(
         self, layer: int, x: Tensor, gates: Tensor | None, weight: Tensor, bias: Tensor | None, activate: bool
     ) -> tuple[Tensor, Tensor | None]:
-        """Convolve rows x [R, C] and those run again; returns them and their gates, and stores tails and node inputs."""
+        """Convolve rows x [R, C] and those run again; returns both and their gates, stores tails and node inputs."""
         states, shape = self._states, self._states.shapes[layer]
         tail, log, slot_lines = states.tails[layer], states.logs[layer], 2 * states.slots
         # A saved state and the empty one have no nodes after them: nothing of theirs is run again.
