@@ -49,7 +49,7 @@ class MTPFamily(NamedTuple):
 
     alias: str
     drafter: str
-    depth: tuple[str, ...] = (DEPTH,)  # where n_predict stands, first found
+    depth: tuple[str, ...] = (DEPTH,)  # keys that may state n_predict, the first found wins
     default: int = 0  # n_predict when no key says it; 0: then there are no such layers
 
 

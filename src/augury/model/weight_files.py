@@ -13,7 +13,7 @@ from augury.model.errors import ModelError
 
 SAFE, PICKLED = "model.safetensors", "pytorch_model.bin"  # a checkpoint's one file; its index is named after it
 PICKLE_ENDINGS = (".bin", ".pt")
-MASK_FILE = "mask_embedding.pt"  # of DFlash: a vector beside the weights
+MASK_FILE = "mask_embedding.pt"  # of DFlash: a vector next to the weights
 # Files of a training run are neither weights nor plain tensors.
 OTHERS = (
     MASK_FILE,

@@ -251,7 +251,7 @@ def _read_block_layer(weights: Weights, config: DFlashConfig, i: int, rotary: tu
 
 
 def _halved(head: Tensor, rotary: tuple[Tensor, Tensor]) -> Tensor:
-    """A head whose rotary pairs are neighbours, reordered so that they are halves: its products stay the same."""
+    """A head whose rotary pairs are adjacent, reordered into halves: its products stay the same."""
     turned = 2 * rotary[0].shape[1]
     return torch.cat([head[0:turned:2], head[1:turned:2], head[turned:]])
 
