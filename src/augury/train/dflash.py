@@ -80,7 +80,7 @@ class DFlash(nn.Module):
         """Initialise what a subclass adds, after all matrices were set to small random numbers."""
 
     def forward(self, study: Study, blocks: Blocks, mask: int, anchored: bool = False) -> Tensor:
-        """The states [B, depth, H] at the masks, for the output matrix; `anchored`: at the known token and all but one."""
+        """The states [B, depth, H] to guess from: at the masks; if `anchored`, at the known token and fewer masks."""
         count, depth = blocks.ahead.shape
         size = depth + 1 - int(anchored)
         context = self.hidden_norm(self.fc(blocks.streams))

@@ -34,7 +34,7 @@ DEFAULT_THETA = 1e6  # where a config names none; transformers' own default is a
 
 @dataclass(frozen=True, slots=True)
 class BlockVisibility:
-    """What a layer's block rows see apart from the context: all of the block or what precedes them, and how far back."""
+    """What a layer's block rows see apart from the context: the whole block or what precedes them, and how far back."""
 
     causal: bool
     window: int  # 0: no limit
