@@ -9,7 +9,7 @@ from augury.compat.alias import install
 
 
 def main() -> None:
-    """Run the script named on the command line, or the module behind -m, under the arguments that follow."""
+    """Run the script named on the command line, or the module after -m, with the arguments that follow."""
     words = sys.argv[1:]
     if not words or words[0] in ("-h", "--help"):
         sys.exit("usage: python -m augury.compat SCRIPT.py [ARGUMENTS], or: python -m augury.compat -m MODULE ...")

@@ -33,7 +33,7 @@ class _Alias(MetaPathFinder, Loader):
             raise ModuleNotFoundError(why, name=spec.name) from None
 
     def exec_module(self, module: ModuleType) -> None:
-        """Nothing: it has been run under its own name."""
+        """Do nothing: the module has been run under its own name."""
 
 
 def install() -> None:

@@ -6,7 +6,7 @@ from typing import NotRequired, TypedDict
 
 
 class TextPrompt(TypedDict):
-    """A prompt in words: `TextPrompt(prompt="Hello")`."""
+    """A prompt as text: `TextPrompt(prompt="Hello")`."""
 
     prompt: str
     multi_modal_data: NotRequired[None]
@@ -14,7 +14,7 @@ class TextPrompt(TypedDict):
 
 
 class TokensPrompt(TypedDict):
-    """A prompt in tokens: `TokensPrompt(prompt_token_ids=[1, 2, 3])`."""
+    """A prompt as token ids: `TokensPrompt(prompt_token_ids=[1, 2, 3])`."""
 
     prompt_token_ids: list[int]
     prompt: NotRequired[str]

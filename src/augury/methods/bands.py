@@ -1,25 +1,25 @@
-"""Where a healthy deployment lies, at the K it was measured with and at any other; for `check` and `advise` alike."""
+"""Acceptance of healthy deployments, at the K they were measured with and at any other; for `check` and `advise`."""
 
 from __future__ import annotations
 
 import math
 from typing import Literal, NamedTuple
 
-FAULT = 0.8  # of a band's low end: so far under it a drafter has a fault, and not a bad day
-TINY = 1e-6  # 0.4 is a little less in binary
+FAULT = 0.8  # share of a band's low end: below that a drafter has a fault, not just a bad day
+TINY = 1e-6  # 1.4 - 1 is a little less than 0.4 in binary
 Pair = tuple[float, float]
 Kind = Literal["chat", "code", "agent", "unknown"]
 
 
 class Band(NamedTuple):
-    """Accepted over drafted, and tokens a step with the target's own, of deployments that are well."""
+    """Acceptance rate (accepted over drafted) and tokens per step (with the target's own) of healthy deployments."""
 
     rate: Pair | None
     length: Pair | None
     where: str
     curve: tuple[float, ...] = ()  # acceptance by position, as vLLM's own example shows it
     tokens: int | None = None  # the K of both figures; None: they are for any
-    usual: float | None = None  # the length in the middle
+    usual: float | None = None  # the typical length
     kind: Kind = "unknown"  # of the prompts
     source: str = ""
 
@@ -29,7 +29,7 @@ class Band(NamedTuple):
         return FAULT * self.rate[0] if self.rate else None
 
     def at(self, tokens: float | None) -> Band:
-        """The band of another K; of a mean K that is no whole number, what either neighbour allows."""
+        """The band at another K; at a mean K that is no whole number, what either neighbour allows."""
         if not tokens or not self.tokens or tokens == self.tokens or self.length is None:
             return self
         fewer, more = max(1, math.floor(tokens)), max(1, math.ceil(tokens))
@@ -43,7 +43,7 @@ class Band(NamedTuple):
         return round(length_for(low, fewer), 2), round(length_for(high, more), 2)
 
     def _rate(self, fewer: int, more: int) -> Pair | None:
-        """A larger K has more tokens accepted, and a smaller share of them."""
+        """The rate at another K: a larger K has more tokens accepted, but a smaller share of them."""
         assert self.length is not None and self.tokens is not None
         if self.rate is None:
             return None
@@ -66,7 +66,7 @@ def measured(
     kind: Kind = "unknown",
     curve: tuple[float, ...] = (),
 ) -> Band:
-    """A band out of lengths at one K; the rate follows from them."""
+    """A band from lengths at one K; the rate follows from them."""
     rate = outwards((low - 1) / tokens, (high - 1) / tokens)
     return Band(rate, (low, high), where, curve, tokens, usual, kind, source)
 
@@ -88,5 +88,5 @@ def rate_for(length: float, tokens: int) -> float:
 
 
 def length_for(rate: float, tokens: int) -> float:
-    """The mean length with so likely a place, each as likely as the one before it."""
+    """The mean length if each position is accepted with this rate, given those before it: 1 + p + ... + p^K."""
     return 1 + sum(rate**i for i in range(1, tokens + 1))

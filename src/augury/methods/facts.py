@@ -1,4 +1,4 @@
-"""What is known of a target and of a drafter: their config.json, by the words the checks use."""
+"""What is known of a target and of a drafter: their config.json, by the names that the checks use."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MARK = "augury_target"  # key by which a drafter says which target it was traine
 
 @dataclass(frozen=True, slots=True)
 class ModelFacts:
-    """A model's config.json, by the words the checks use."""
+    """A model's config.json, by the names that the checks use."""
 
     name: str
     raw: Mapping[str, Any]
@@ -84,7 +84,7 @@ class ModelFacts:
 
 
 def architectures(raw: Mapping[str, Any]) -> tuple[str, ...]:
-    """The classes a config.json names, in any other form none."""
+    """The classes that a config.json lists; empty if it has no list."""
     found = raw.get("architectures")
     return tuple(map(str, found)) if isinstance(found, list) else ()
 

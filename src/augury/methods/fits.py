@@ -14,7 +14,7 @@ LAYER_IDS = "eagle_aux_hidden_state_layer_ids"
 
 
 def same_width(case: Case) -> tuple[Note, ...]:
-    """A head reads hidden states of the width it was trained on."""
+    """Refuse a head that was trained on hidden states of another width than the target's."""
     target, draft = case.target.facts, case.draft
     if target is None or draft is None:
         return ()

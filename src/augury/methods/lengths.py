@@ -12,14 +12,14 @@ def predict_depth(case: Case) -> Inferred | None:
 
 
 def multiple_of_depth(tokens: int, case: Case) -> str | None:
-    """Beyond the trained depth the head is run again as a whole."""
+    """What is wrong with K, if anything: beyond the trained depth the head is run again as a whole."""
     return multiple_of(predict_depth(case), tokens)
 
 
 def once_through(tokens: int, case: Case) -> str | None:
     """The same rule for a head that cannot be run again, so that no multiple is a way out.
 
-    One passes here, as it does in vLLM's configuration; the head itself is refused when it is loaded.
+    A multiple passes here, as it does in vLLM's configuration; it is refused when the head is loaded.
     """
     depth = predict_depth(case)
     if depth is None or not multiple_of(depth, tokens):

@@ -49,7 +49,7 @@ class MTPFamily(NamedTuple):
 
     alias: str
     drafter: str
-    depth: tuple[str, ...] = (DEPTH,)  # where n_predict stands, first found
+    depth: tuple[str, ...] = (DEPTH,)  # keys that may state n_predict, the first found wins
     default: int = 0  # n_predict when no key says it; 0: then there are no such layers
 
 
@@ -152,7 +152,7 @@ def _at(place: Mapping[str, Any], dotted: str) -> Any:
 
 
 def _check_target(case: Case) -> None:
-    """Whether the target has the layers that would draft."""
+    """Refuse a target without the layers that would draft."""
     target, name = case.target, case.target.name or "the target"
     if target.facts is None or case.keys.get("model"):
         return
@@ -200,7 +200,7 @@ def _remark_tokens(tokens: int, case: Case) -> str | None:
 
 
 def _tells(draft: ModelFacts, target: TargetInfo) -> str:
-    """A whole model with such layers is their checkpoint where it is the target once more, or was made for one."""
+    """Why a whole model with such layers is their checkpoint (a copy of the target, or made for one); else empty."""
     if not trained_depth(draft.raw):
         return ""
     if target.facts is None:

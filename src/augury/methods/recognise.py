@@ -1,4 +1,4 @@
-"""Which method a configuration means: the user's word first, then the checkpoint's own config, then its name.
+"""Which method a configuration means: the one the user names, else by the checkpoint's own config, else by its name.
 
 vLLM looks at the name first and lets it override an explicit method; `vllm_choice` is that rule, so that we can say
 where the two differ.
@@ -37,7 +37,7 @@ def is_import_path(model: str) -> bool:
 
 
 def stands_for(model: str | None) -> Method | None:
-    """The method that a word in the model's place means."""
+    """The method meant by a word in place of a model, if any."""
     return next((card for card in METHODS.values() if model in card.signs.stand_ins), None)
 
 

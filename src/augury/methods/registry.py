@@ -57,7 +57,7 @@ def kinds() -> dict[str, Trained]:
 
 
 def kind(name: str) -> Trained:
-    """One of them."""
+    """The trainable kind of that name, or a ConfigError that lists the names."""
     if name not in kinds():
         raise ConfigError(f"augury train {name}: unknown; there are {', '.join(kinds())}.")
     return kinds()[name]

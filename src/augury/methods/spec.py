@@ -1,4 +1,4 @@
-"""What a speculation method is, without torch: data, and hooks for what depends on a case."""
+"""What describes a speculation method, without torch: data, and hooks for what depends on a case."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ HEAD_KEYS = (*MODEL_KEYS, *PADDED_KEYS, *BLOCK_DROP_KEYS)  # of those that conti
 
 
 def whole(value: object) -> int | None:
-    """A count as a checkpoint may state it: a whole number above 0, or nothing."""
+    """A count as a checkpoint may state it: a whole number above 0, else None."""
     return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
 
 
@@ -88,7 +88,7 @@ NO_SIGNS = Signs()
 
 
 class LookUp(NamedTuple):
-    """A method that drafts from text alone: where to begin with it, and how a recorded text is replayed with it."""
+    """A method that drafts from text alone: settings to start with, and how a recorded text is replayed with it."""
 
     walker: str  # "package.module:Class", imported when a trace is replayed
     starts: tuple[Mapping[str, Any], ...]  # settings to try, the usual one first
@@ -100,7 +100,7 @@ class LookUp(NamedTuple):
 
 
 class UsualHead(NamedTuple):
-    """What is published for a target, in the target's own sizes; such a head takes the target's embedding."""
+    """The head that is usually published for a target, in the target's own sizes; it shares the target's embedding."""
 
     layers: int = 1
     joins: Callable[[int, int], int] = lambda hidden, values: 0  # weights before the first layer, by widths
@@ -110,7 +110,7 @@ class UsualHead(NamedTuple):
 
 
 class GateRecipe(NamedTuple):
-    """How a head is trained that shows, on the prompts it has seen, that the method's whole path works."""
+    """How a gate head is trained: it shows, on the prompts it has seen, that the method's whole path works."""
 
     train: str  # "package.module:function", imported when a gate is made
     steps: int
@@ -119,7 +119,7 @@ class GateRecipe(NamedTuple):
 
 
 class Trained(NamedTuple):
-    """What `augury train` makes."""
+    """A kind of drafter that `augury train` makes."""
 
     trainee: str  # "package.module:Class", imported when it is trained
     head: str = ""  # "package.module:Class" of the network, where one trainee serves several
@@ -135,12 +135,12 @@ Inferred = tuple[int, str]  # a number of tokens, and where it comes from
 
 
 def nothing_known(case: Case) -> Inferred | None:
-    """K cannot be told from the checkpoint."""
+    """None: K cannot be inferred from the checkpoint."""
     return None
 
 
 def any_number(tokens: int, case: Case) -> str | None:
-    """Every K will do."""
+    """None: every K is valid."""
     return None
 
 
@@ -161,7 +161,7 @@ class Method:
     weights: Literal["none", "draft", "target", "either", "import path"] = "none"  # where its weights or code live
     features: Literal["none", "last", "auxiliary"] = "none"  # what it reads of the target besides tokens
     signs: Signs = NO_SIGNS
-    tells: Callable[[ModelFacts, TargetInfo], str] = lambda draft, target: ""  # why a whole model is one, if it is
+    tells: Callable[[ModelFacts, TargetInfo], str] = lambda draft, target: ""  # why a whole model is one, if so
 
     # Resolving a configuration.
     check_target: Callable[[Case], None] = lambda case: None  # refuse a target that cannot have it
@@ -170,13 +170,13 @@ class Method:
     remark_tokens: Callable[[int, Case], str | None] = any_number  # what to expect of K, if it is worth a word
     settle: Callable[[Case], Change] = lambda case: Change()  # defaults that depend on other keys
     check: Callable[[Case], tuple[Note, ...]] = lambda case: ()  # refuse what does not fit, remark on what is odd
-    always_parallel: bool = False  # parallel_drafting needs no asking
+    always_parallel: bool = False  # drafts in parallel without parallel_drafting
     inside: str = ""  # why its layers in a target's own files do not run here, if they do not
     shards_adaptively: bool = False  # vLLM adapts verification with argmax within the shards
     own_context: bool = True  # the checkpoint's position limit binds; otherwise it follows the target's
 
     # What the engine makes room for.
-    extra_slots: Callable[[int, bool], int] = no_slots  # drafting rows a request beyond its own, from K and parallel
+    extra_slots: Callable[[int, bool], int] = no_slots  # drafting rows per request beyond its own, from K and parallel
     lookahead: Literal[0, 1, 2] = 0  # KV rows written ahead of the known text: none, K, K + 1
     skips_first_row: Callable[[Case], bool] = lambda case: False  # the checkpoint drafts from masks alone: K + 1
     prefill_lookahead: int = 0  # prompt tokens the drafter must see past the end of a chunk
@@ -188,7 +188,7 @@ class Method:
     vllm_until: str | None = None  # the first release that no longer runs it
     vllm_gap: tuple[str, str] | None = None  # releases in between that refused it
     vllm_old_runner: bool = False  # vLLM falls back to its deprecated model runner for it
-    vllm_new_runner: tuple[str, str] | None = None  # the new one learnt it between these releases
+    vllm_new_runner: tuple[str, str] | None = None  # the new one gained it between these releases
     vllm_async: bool = True  # vLLM's asynchronous scheduling works with it
     vllm_async_since: str | None = None  # before, some releases could and none did by default
     vllm_tells_tokens: bool = False  # K may be left out there too
@@ -222,7 +222,7 @@ class Method:
 
     @property
     def own(self) -> bool:
-        """Whether vLLM has nothing like it."""
+        """Whether the method is our own, because vLLM has nothing like it."""
         return self.vllm_since == NEVER
 
     @property
@@ -237,5 +237,5 @@ class Method:
 
     @property
     def masks(self) -> bool:
-        """Whether parallel drafts are a choice, made with rows of masks, one a depth."""
+        """Whether parallel drafting is optional; it is done with rows of masks, one per depth."""
         return "parallel_drafting" in self.keys and not self.always_parallel

@@ -16,7 +16,7 @@ SHORT = {
 
 
 def _depth(case: Case) -> Inferred:
-    """A depth is match and draft together, so a deep tree needs no longer drafts than there can be."""
+    """K from the tree's depth, which counts match and draft together, so it is capped at the largest draft."""
     return min(case.keys["suffix_decoding_max_tree_depth"], MAX_NODES), "suffix_decoding_max_tree_depth"
 
 

@@ -1,4 +1,4 @@
-"""Any other causal language model of transformers, through its attention interface.
+"""Runs any other causal language model of transformers, through its attention interface.
 
 The rows of a pass go in as one sequence of tokens with their positions; where the model would attend, our function
 stores keys and values in the paged cache and attends over what each row sees (foreign_attention.py). The model itself
@@ -36,7 +36,7 @@ T = TypeVar("T")
 
 
 class Adapter:
-    """A Target."""
+    """A model of transformers, as a Target."""
 
     any_size = False  # torch prepares a product for each number of rows
     capturable = False  # models of transformers may wait for the host, for example to route tokens to experts
@@ -66,7 +66,7 @@ class Adapter:
         for module in model.modules():
             tune_by_position(module)
         self._hook()
-        self._chunk = 0  # tokens that are attended to together, where the model says so
+        self._chunk = 0  # the chunk size of a model with chunked attention
         self.layer_shapes, self.vocab_size = self._measure()
 
     @classmethod
@@ -161,7 +161,7 @@ class Adapter:
             logits = self._with_reason(lambda: model(input_ids=ids, position_ids=ids, use_cache=False).logits)
         except ModelError:
             raise
-        except (AttributeError, TypeError, ValueError, LookupError) as error:  # its own code, given a mask that is none
+        except (AttributeError, TypeError, ValueError, LookupError) as error:  # its own code, given our Mask
             why = f"it does not run without a mask and a cache of its own ({one_line(error)})"
             raise _unsupported(model, why) from error
         finally:

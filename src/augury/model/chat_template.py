@@ -1,7 +1,6 @@
-"""Chat templates by jinja2 alone, equal to transformers' text; None where transformers does more than render.
+"""Renders chat templates with jinja2 alone, to the same text as transformers; None where transformers does more.
 
-Templates are other people's code: as in transformers they run in jinja2's immutable sandbox, and see plain JSON values
-only.
+Templates are untrusted code: as in transformers they run in jinja2's immutable sandbox, and get plain JSON values only.
 """
 
 from __future__ import annotations
@@ -53,7 +52,7 @@ def render(own: str | None, special: dict[str, str], conversation: Any, options:
 
 
 def _ordinary(conversation: Any, options: dict[str, Any]) -> bool:
-    """Whether transformers would hand all this to the template as it stands."""
+    """Whether transformers would pass all of this to the template unchanged."""
     if options.get("tokenize", True) or options.get("continue_final_message") or options.keys() & OTHER_OPTIONS:
         return False
     if not isinstance(conversation, list) or not conversation:
@@ -90,7 +89,7 @@ def _compiled(template: str) -> Any:
 def _to_json(
     value: Any, ensure_ascii: bool = False, indent: Any = None, separators: Any = None, sort_keys: bool = False
 ) -> str:
-    """jinja2's own filter escapes what HTML would misread."""
+    """The filter `tojson`, without the HTML escapes of jinja2's own."""
     return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
 
 

@@ -19,7 +19,7 @@ from augury.model.plain_config import plain_config
 from augury.model.plausible import check_plausible
 from augury.model.weight_files import SAFE, index_of, indexed
 
-SAME_LAYERS = {"mimo": "qwen2"}  # MiMo-7B: Qwen2's layers, and MTP layers beside them
+SAME_LAYERS = {"mimo": "qwen2"}  # MiMo-7B: Qwen2's layers, and MTP layers in addition
 DERIVED = re.compile(r"rotary_emb\.inv_freq$")  # old checkpoints store what can be computed
 
 
@@ -54,12 +54,12 @@ class Checkpoint:
         return tuple(self._home[name].get_slice(name).get_shape())
 
     def dtype(self) -> str:
-        """The type of the first matrix, in safetensors' words: F32, F16, BF16."""
+        """The type of the first matrix, by safetensors' names: F32, F16, BF16."""
         name = next((n for n in self._home if len(self.shape(n)) == 2), None)
         return "F32" if name is None else self.kind(name)
 
     def kind(self, name: str) -> str:
-        """The type of one tensor, in safetensors' words."""
+        """The type of one tensor, by safetensors' names."""
         return str(self._home[name].get_slice(name).get_dtype())
 
     def require(self, expected: dict[str, tuple[int, ...]], spare: Callable[[str], bool] = lambda name: False) -> None:
@@ -97,7 +97,7 @@ def read_config(directory: Path, quantised: bool = False) -> Any:
         config = _known_config(directory)
     except ImportError:
         raise
-    except Exception as error:  # the library takes what stands there at its word: a division by zero heads is one
+    except Exception as error:  # the library trusts the file, and then divides by zero heads, for example
         raise ModelError(f"cannot read {directory / 'config.json'}: {one_line(error)}") from error
     found, text = getattr(config, "quantization_config", None), config.get_text_config(decoder=True)
     if found and not (quantised and text is config):
@@ -110,7 +110,7 @@ def read_config(directory: Path, quantised: bool = False) -> Any:
 def layers_config(directory: Path) -> Any:
     """What the dense family's layers depend on: read_config's, without transformers where that adds nothing.
 
-    Who may run a quantised or a foreign model finds out by it.
+    Quantised models and those of other families pass: callers that can run these find out by it.
     """
     check_plausible(directory)
     return plain_config(directory) or read_config(directory, quantised=True)
@@ -128,7 +128,7 @@ def nested_config(directory: Path, inner: Any) -> Any:
 
 
 def _known_config(directory: Path) -> Any:
-    """By transformers, which does not know every type; one with the layers of another is read as that one."""
+    """transformers' configuration; a type that it does not know, with the layers of another, is read as that one."""
     raw = json.loads((directory / "config.json").read_text(encoding="utf-8"))
     same = SAME_LAYERS.get(str(raw.get("model_type"))) if isinstance(raw, dict) else None
     if same is None:
@@ -157,5 +157,5 @@ def _safe_open(path: Path) -> Any:
 
 
 def _some(names: list[str]) -> str:
-    """The first few, and how many more; a checkpoint of another model would fill the screen."""
+    """The first six names and how many more there are: a checkpoint of another model would fill the screen."""
     return ", ".join(names[:6]) + (f" and {len(names) - 6} more" if len(names) > 6 else "")

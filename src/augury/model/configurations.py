@@ -6,7 +6,7 @@ check, so torch is hidden while that one module is imported. An unknown activati
 refused: our layers take silu alone, and every other model is run by transformers, which looks its activation up.
 
 transformers also reads all its model files for their names, once when it is imported and again with its first model: a
-second of processor time. The second list is the part of the first that stands below `models`, and is taken from it.
+second of CPU time. The second list is the part of the first below `models`, and is taken from it.
 """
 
 from __future__ import annotations
@@ -25,26 +25,26 @@ BEFORE = ("transformers.tokenization_utils_base", "transformers.video_utils", "t
 
 @cache
 def import_lightly() -> None:
-    """To be called before a configuration class is imported; changes nothing where one was, or where torch is not."""
+    """Call before a configuration class is imported; changes nothing if one was already, or if torch was not."""
     list_models_once()
     torch: Any = sys.modules.get("torch")
     if torch is None or CHECKS in sys.modules:
         return
     try:
-        for name in BEFORE:  # these ask for torch too, and shall find it
+        for name in BEFORE:  # these look for torch too, and must find it
             import_module(name)
         asked: Any = import_module("transformers.utils.import_utils")
         with patch.object(asked, "is_torch_available", lambda: False):
             checks: Any = import_module(CHECKS)
-    except ImportError:  # another release of transformers, with other modules: it takes its time, and works
+    except ImportError:  # another release of transformers, with other modules: its import is slow, and works
         return
     checks.torch, checks.is_torch_available = torch, asked.is_torch_available
 
 
 def list_models_once() -> None:
-    """Import transformers.models with the list of names that transformers has already made; to be called before it is.
+    """Import transformers.models with the list of names that transformers has already built; call before its import.
 
-    Where transformers would not have remembered that list it is made here, as it is without this function.
+    Where transformers has not cached that list, it is built here, as it would be without this function.
     """
     if MODELS in sys.modules:
         return
@@ -57,7 +57,7 @@ def list_models_once() -> None:
         with patch.object(listing, "define_import_structure", lambda path, prefix=None: own):
             models: Any = import_module(MODELS)
         models.define_import_structure = original
-    except (AttributeError, ImportError, TypeError):  # another release of transformers: it takes its time, and works
+    except (AttributeError, ImportError, TypeError):  # another release of transformers: its import is slow, and works
         return
 
 

@@ -30,7 +30,7 @@ MODEL_TYPES = ("llama", "mistral", "qwen2", "qwen3", *MIXTURES)
 
 
 class Dense:
-    """A Target."""
+    """Our own decoder, a Target."""
 
     capturable = True
 
@@ -68,17 +68,17 @@ class Dense:
         self._first_norm = layers[0].attention_norm
         self._norms = [*(layer.attention_norm for layer in layers[1:]), norm]  # the norm that follows each layer
         self._head = head
-        self.current: AdapterContext | None = None  # what LoRA adapters need to know of a pass
-        self.adapters: Any = None  # model/lora.py's Adapters, which lie around the projections
+        self.current: AdapterContext | None = None  # what LoRA adapters need to know about a pass
+        self.adapters: Any = None  # model/lora.py's Adapters, which wrap the projections
         self.projections = DensePlan(config).projections()
 
     def prepare_layers(self) -> None:
-        """Bring the layers into the form in which they are run; once more after a projection was exchanged."""
+        """Bring the layers into the form in which they are run; call again after a projection was replaced."""
         self.run_layers = self._ops.fused(self.layers)
 
     @property
     def ops(self) -> Ops:
-        """The face that runs its weights."""
+        """The kernels that run its weights."""
         return self._ops
 
     def forward(self, rows: Rows, features: tuple[int, ...] = ()) -> TargetOutput:
@@ -108,7 +108,7 @@ class Dense:
 
     def project(self, hidden: Tensor) -> Tensor:
         """See Target.project."""
-        if not hidden.shape[0]:  # of a pass that only reads
+        if not hidden.shape[0]:  # of a pass that wants no logits
             return hidden.new_empty(0, self.vocab_size)
         return self._head.whole(hidden) if isinstance(self._head, SplitWords) else self._head(hidden)
 
@@ -133,8 +133,8 @@ class Dense:
     ) -> Dense:
         """Read a checkpoint directory; `packed` takes matrices in their file's precision, `dummy` makes random ones.
 
-        `exact`: see kernels.choose; `fast`: see Ops.arrange; `split`: read this rank's part; `rounds`: layers'
-        matrices so.
+        `exact`: see kernels.choose; `fast`: see Ops.arrange; `split`: read this rank's part; `rounds`: the kind that
+        layers' matrices are rounded to, empty for none.
         """
         config, ops = layers_config(directory), choose(device, exact)
         plan, length = DensePlan(config), max_model_len or context_length(config)
@@ -160,6 +160,6 @@ class Dense:
 def _quantized_file(
     checkpoint: Checkpoint | DummyCheckpoint, config: Any, device: torch.device
 ) -> QuantizedFile | None:
-    """Where the quantised matrices are, if a checkpoint has any; dummies are made plain."""
+    """The reader of a checkpoint's quantised matrices, if it has any; dummy weights are never quantised."""
     scheme = read_scheme(getattr(config, "quantization_config", None))
     return QuantizedFile(checkpoint, scheme, device) if scheme and isinstance(checkpoint, Checkpoint) else None

@@ -1,4 +1,4 @@
-"""What a configuration of the dense family says of its checkpoint, and how its layers are read from it."""
+"""What a configuration of the dense family says about its checkpoint, and how layers are read from that."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class TensorReader:
         return self._stack(names, self._vector_dtype)
 
     def pile(self, lists: list[list[str]], rows: int, columns: int) -> Tensor:
-        """Matrices [len(lists), rows, columns], each of the parts that a list names; no part is copied twice."""
+        """Matrices [len(lists), rows, columns], each stacked from the parts its list names; no part is copied twice."""
         out = torch.empty(len(lists), rows, columns, dtype=self._dtype, device=self._device)
         for matrix, names in zip(out, lists, strict=True):
             begin = 0
@@ -68,7 +68,7 @@ class TensorReader:
     def linear(
         self, names: list[str], bias: bool, lines: Tensor | None = None, rounds: bool = True
     ) -> Linear | PackedLinear:
-        """One projection, or several fused; packed if all of them are. `lines`: these alone; `rounds`: if asked to."""
+        """One projection, or several fused; packed if all are. `lines`: only these; `rounds`: it may be rounded."""
         added = self.vector(*(f"{name}.bias" for name in names)) if bias else None
         if lines is not None and added is not None:
             added = added[lines.to(added.device)]
@@ -80,7 +80,7 @@ class TensorReader:
         return PackedLinear(self._ops, arranged, added)
 
     def _weight(self, names: list[str], rounds: str) -> Tensor | Packed | Quantized:
-        """Matrices as they are stored, or rounded; a CPU, which has no use for 8-bit floats, gets those unpacked."""
+        """Matrices as stored, or rounded; quantised ones are unpacked for the CPU's kernels, which do not read them."""
         if rounds in KINDS:
             return rounded(self.matrix(*(f"{name}.weight" for name in names)), rounds, names[0])
         if rounds:
@@ -96,14 +96,14 @@ class TensorReader:
         return found.to(self._dtype) if isinstance(found, Tensor) else found
 
     def words(self, name: str, vocab: int, split: Split | None) -> Linear | PackedLinear | SplitWords:
-        """A matrix with a line for every token; it is never rounded, as in other engines."""
+        """A matrix with a line for every token (embeddings, LM head); it is never rounded, as in other engines."""
         if split is None:
             return self.linear([name], bias=False, rounds=False)
         lines = torch.arange(*split.words(vocab))
         return SplitWords(self.linear([name], False, lines, rounds=False), split, vocab)
 
     def inward(self, name: str, bias: bool, split: Split | None, inputs: list[int], size: int) -> AnyLinear:
-        """A matrix of `size` lines that leads back to the stream; `inputs` are its columns of each rank."""
+        """A matrix of `size` lines that writes to the residual stream; `inputs` are its columns of each rank."""
         if split is None:
             return self.linear([name], bias)
         if not split.gathers:
@@ -115,19 +115,19 @@ class TensorReader:
 
     @property
     def ops(self) -> Ops:
-        """The face that will run these weights."""
+        """The kernels that will run these weights."""
         return self._ops
 
     def _stack(self, names: tuple[str, ...], dtype: torch.dtype) -> Tensor:
         parts = [self._checkpoint.tensor(name).to(self._device, dtype) for name in names]
         if len(parts) > 1:
             return torch.cat(parts)
-        # A tensor as it was read holds the whole file in memory, most of which is not kept where it is rounded.
+        # A tensor as it was read holds the whole file in memory, most of which is not needed once matrices are rounded.
         return parts[0].clone() if self._rounds in KINDS else parts[0].contiguous()
 
 
 class DensePlan:
-    """What a configuration says of names, shapes, biases and windows."""
+    """What a configuration says about names, shapes, biases and windows."""
 
     def __init__(self, config: Any) -> None:
         self.config = config
@@ -193,7 +193,7 @@ class DensePlan:
         }
 
     def _layer_shapes(self, i: int) -> dict[str, tuple[int, ...]]:
-        """What stands below a layer's name, without its mixture if that is what it has."""
+        """The tensors of one layer by their names below its own; without the experts if it is a mixture."""
         hidden = self.config.hidden_size
         shapes: dict[str, tuple[int, ...]] = {
             "input_layernorm.weight": (hidden,),

@@ -1,4 +1,4 @@
-"""Checkpoints that read more than text: why one of them cannot be run, said by what it has and we do not."""
+"""Multimodal checkpoints: why one of them cannot run, explained by the encoders that it has and we do not support."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ENCODERS = {"vision_config": "images", "audio_config": "audio"}  # in config.jso
 
 @contextmanager
 def explained(directory: Path) -> Iterator[None]:
-    """Say of a checkpoint with encoders that is refused what is missing for it; others are refused as they are."""
+    """If a checkpoint with encoders is refused, name these in the error; other errors pass through unchanged."""
     try:
         yield
     except ModelError as error:

@@ -6,6 +6,6 @@ class ModelError(ValueError):
 
 
 def one_line(error: Exception) -> str:
-    """What a library says of a file, cut where it would fill the screen."""
+    """A library's error message on one line, cut to 300 characters."""
     said = " ".join(str(error).split()) or type(error).__name__
     return said if len(said) <= 300 else f"{said[:297]}..."

@@ -19,7 +19,7 @@ ATTENTION_KINDS = {"full_attention", "sliding_attention", "chunked_attention"}
 
 
 def refuse(config: Any) -> None:
-    """Raise a ModelError for a model that keeps state outside the key-value cache or attends by itself."""
+    """Raise a ModelError for a model that keeps state outside the KV cache or computes attention by itself."""
 
     def because(why: str) -> ModelError:
         return ModelError(f"model type {config.model_type!r} cannot run here: {why}.")
@@ -59,7 +59,7 @@ def quietly() -> Iterator[None]:
 
 
 def decoder_of(model: Any) -> Any:
-    """What makes hidden states of tokens; Llama 4 names itself."""
+    """The module that turns tokens into hidden states; Llama 4's get_decoder names the whole model."""
     decoder = model.get_decoder()
     return model.model if decoder is model else decoder
 
@@ -99,7 +99,7 @@ def _tabulated(cos: Tensor, sin: Tensor) -> Any:
 
 
 def _switched(short: tuple[Tensor, Tensor], long: tuple[Tensor, Tensor], switch: int) -> Any:
-    """The short table or the long one, as each row's text asks; where rows do not say, by their own position."""
+    """The short table or the long one, by the length of a row's sequence; if rows do not say, by their own position."""
     by_short, by_long = _tabulated(*short), _tabulated(*long)
 
     def forward(x: Tensor, position_ids: Tensor) -> tuple[Tensor, Tensor]:

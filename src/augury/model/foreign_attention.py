@@ -1,8 +1,8 @@
-"""Where a model of transformers attends: our function in place of its own, over the paged cache.
+"""The attention of transformers' models: our function in place of theirs, over the paged cache.
 
-What one pass needs is in a context variable, because transformers hands nothing of ours down to its layers. In place
-of a mask the model carries a note of the window that the mask would have had: some families say it nowhere else. Where
-texts are attended to in chunks, the window is minus a chunk's size.
+The data of a forward pass is in a context variable, because transformers passes nothing of ours down to its layers. In
+place of a mask the model carries the window that the mask would have had, because some families state it nowhere else.
+For chunked attention the window is minus the chunk size.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from augury.model.state_pass import StatePass
 from augury.model.target import KVCache, LayerShape
 
 ATTENTION = "augury"
-TUNED = "augury_tuned"  # on a layer whose queries we scale: from which position on, and how fast
+TUNED = "augury_tuned"  # attribute of a layer whose queries we scale by position: its floor_scale and attn_scale
 
 
 @dataclass(slots=True)
@@ -34,7 +34,7 @@ class ForwardContext:
     view: Any
     cache: KVCache
     features: tuple[int, ...]
-    states: StatePass | None = None  # where recurrent layers keep theirs
+    states: StatePass | None = None  # the recurrent layers' side of the pass; None if there are none
     long: Tensor | None = None  # see Rows.long
     positions: Tensor | None = None  # int64 [R]
     chunk: int = 0  # tokens in a chunk of the model's chunked attention
@@ -44,14 +44,14 @@ class ForwardContext:
     def attend(
         self, q: Tensor, k: Tensor, v: Tensor, scale: float, window: int, softcap: float, sinks: Tensor | None
     ) -> Tensor:
-        """Attention of the next layer; q, k, v are [R, heads, D]."""
+        """Store keys and values of the next layer and attend; q, k, v are [R, heads, D]."""
         keys, values = self.cache.keys[self.layer], self.cache.values[self.layer]
         self.layer += 1
         self.ops.store(k.to(keys.dtype), v.to(values.dtype), self.view, keys, values)
         return self.ops.attend(q.to(keys.dtype), keys, values, self.view, scale, window, softcap, sinks).to(q.dtype)
 
     def mix(self, mixer: Mixer, number: int, hidden: Tensor) -> Tensor:
-        """Recurrent layer `number` of rows [R, hidden]."""
+        """Run recurrent layer `number` on rows [R, hidden]."""
         assert self.states is not None
         return mixer(self.states, number, hidden)
 
@@ -71,9 +71,9 @@ class Probe:
     chunk: int = 0
 
     def check_mask(self, sees: Callable[..., Tensor], window: int) -> None:
-        """Refuse a mask that is not the causal one, with a window, with chunks or without: rows cannot carry it."""
+        """Refuse a mask that is not causal, with or without a window or chunks: packed rows cannot express it."""
         edge = window or 1
-        # Places around the edges of windows and chunks; a table of all would be gigabytes for a chunk of 8,192.
+        # Positions around the edges of windows and chunks; a table of all would be gigabytes for a chunk of 8,192.
         place = torch.cat([torch.arange(max(0, n * edge - 3), n * edge + 4) for n in range(4)]).unique()
         query, key = place[:, None], place[None, :]
         causal, zero = key <= query, torch.zeros_like(query)
@@ -90,7 +90,7 @@ class Probe:
         return q.new_zeros(*q.shape[:2], v.shape[2])
 
     def mix(self, mixer: Mixer, number: int, hidden: Tensor) -> Tensor:
-        """Nothing: shapes are known without."""
+        """Return zeros: the shapes of recurrent layers are known already."""
         return torch.zeros_like(hidden)
 
     def keep(self, number: int, stream: Tensor) -> None:
@@ -102,7 +102,7 @@ current: ContextVar[ForwardContext | Probe] = ContextVar("current pass")
 
 @dataclass(slots=True)
 class Mask:
-    """What a model carries in the place of a mask; cut to some length, it is the same."""
+    """What a model carries in place of a mask; slicing it changes nothing."""
 
     window: int
 
@@ -110,11 +110,11 @@ class Mask:
         return self
 
 
-NO_WINDOW = Mask(0)  # the mask of sliding layers in a model whose window is switched off: it has no such layers
+NO_WINDOW = Mask(0)  # the mask of sliding layers in a model whose window is switched off, and which has no such layers
 
 
 def _mask(mask_function: Callable[..., Tensor], local_size: int | None = None, **_: Any) -> Mask:
-    """What transformers calls once a pass and kind of layer, even for a kind that no layer is of."""
+    """Called by transformers once per forward pass and kind of layer, even for a kind that no layer has."""
     if local_size == 0:
         return NO_WINDOW
     run, size = current.get(), local_size or 0
@@ -137,7 +137,7 @@ def _attention(
     is_causal: bool | None = None,
     **_: Any,
 ) -> tuple[Tensor, None]:
-    """What transformers calls: query, key, value are [1, heads, R, D], the result is [1, R, heads, D]."""
+    """Called by transformers: query, key, value are [1, heads, R, D], the result is [1, R, heads, D]."""
     window = attention_mask.window if isinstance(attention_mask, Mask) else sliding_window or 0
     if isinstance(attention_mask, Tensor) or position_bias is not None or is_causal is False:
         raise ModelError(f"{type(module).__name__} brings its own mask or position bias, which rows cannot carry.")
@@ -153,7 +153,7 @@ def _attention(
 
 
 def tune_by_position(module: Any) -> None:
-    """Let a layer's queries be scaled by their own positions: the layer would count the rows of a pass instead."""
+    """Scale a layer's queries by their own positions here: the layer itself would count the rows of a pass instead."""
     if getattr(module, "attn_temperature_tuning", False) and not getattr(module, "use_rope", True):
         module.attn_temperature_tuning = False
         setattr(module, TUNED, (float(module.floor_scale), float(module.attn_scale)))
@@ -166,7 +166,7 @@ def _tuned(q: Tensor, positions: Tensor | None, floor: float, scale: float) -> T
 
 
 def let_mix(module: Any, mixer: Mixer, number: int) -> None:
-    """Let a mixer run recurrent layer `number`: rows are no sequence, and its state is ours."""
+    """Let a mixer run recurrent layer `number`: packed rows are not one sequence, and the state is ours."""
 
     def forward(hidden_states: Tensor, *_: Any, **__: Any) -> Tensor:
         return current.get().mix(mixer, number, hidden_states[0])[None]

@@ -2,7 +2,7 @@
 
 Everything comes from the file itself: config.json and generation_config.json from its metadata, the tokenizer from its
 vocabulary, and model.safetensors in float32 from its tensors, dequantised a few rows at a time. Matrices whose codes
-our kernels can read are kept as they are too, in packed.safetensors.
+our kernels can read are also kept as they are, in packed.safetensors.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def family_of(file: GGUFFile) -> GGUFFamily:
 
 @dataclass(frozen=True, slots=True)
 class Weight:
-    """One tensor on its way: its new name, the heads whose rows are interleaved (0: none), what to add to it."""
+    """One tensor to convert: its new name, the heads whose rows are interleaved (0: none), what to add to it."""
 
     name: str
     tensor: Tensor
@@ -134,7 +134,7 @@ class Stored:
 
 
 def write_tensors(path: Path, tensors: list[Stored], metadata: dict[str, str], advance: Callable[[int], None]) -> str:
-    """Write a safetensors file chunk by chunk and give its sha256.
+    """Write a safetensors file chunk by chunk and return its sha256.
 
     `safetensors.numpy.save_file` wants every tensor in memory at once; the format is a JSON header and the bare data.
     """
@@ -212,7 +212,7 @@ def _write_json(path: Path, content: dict[str, Any]) -> None:
 
 @contextmanager
 def progress(label: str, total: int | None, quiet: bool) -> Iterator[Callable[[int], None]]:
-    """A bar (a spinner without a total) on standard error if it is a terminal; returns the function that moves it."""
+    """A bar (a spinner without a total) on standard error if it is a terminal; yields the function that advances it."""
     if quiet or not sys.stderr.isatty():
         yield lambda amount: None
         return

@@ -1,4 +1,4 @@
-"""The configuration inside a GGUF file, in the words of transformers."""
+"""The configuration inside a GGUF file, by transformers' names."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def build_config(file: GGUFFile, family: GGUFFamily) -> dict[str, Any]:
         "bos_token_id": special_id(file, "bos"),
         "eos_token_id": special_id(file, "eos"),
         "pad_token_id": special_id(file, "padding"),
-        "transformers_version": "5.0.0",  # the layout written here; transformers mends tokenizers of older ones
+        "transformers_version": "5.0.0",  # the layout written here; transformers patches tokenizers of older ones
         **family.extra,
     }
     config |= _family_entries(view, config)
@@ -56,7 +56,7 @@ def build_config(file: GGUFFile, family: GGUFFamily) -> dict[str, Any]:
 
 
 def build_generation_config(file: GGUFFile) -> dict[str, Any]:
-    """generation_config.json of a GGUF file: what ends a text, and how the maker would sample."""
+    """generation_config.json of a GGUF file: the tokens that end a text, and the sampling that its maker recommends."""
     config: dict[str, Any] = {
         "bos_token_id": special_id(file, "bos"),
         "eos_token_id": end_ids(file) or None,
@@ -98,7 +98,7 @@ class _View:
 
 
 def _tidy(value: Any) -> Any:
-    """A float32 read as 9.999999747378752e-06 was written as 1e-05."""
+    """The shortest decimal of a float32: 9.999999747378752e-06 was written as 1e-05."""
     if isinstance(value, float):
         import numpy as np
 
@@ -126,7 +126,7 @@ def _vocabulary_size(file: GGUFFile) -> int:
 
 
 def _family_entries(view: _View, config: dict[str, Any]) -> dict[str, Any]:
-    """Entries that one family has and the others have not."""
+    """Entries that only some families have."""
     window = view.get("attention.sliding_window")
     if view.architecture == "llama" and window:
         # Of the llama-type classes only Mistral's knows a window.

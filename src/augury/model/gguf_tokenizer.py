@@ -112,7 +112,7 @@ def build_tokenizer(file: GGUFFile) -> Tokenizer:
 
 
 def special_id(file: GGUFFile, role: str) -> int | None:
-    """The id of the bos, eos, eot, eom, unknown or padding token; none where the file names none."""
+    """The id of the bos, eos, eot, eom, unknown or padding token; None where the file names none."""
     token = file.metadata.get(f"tokenizer.ggml.{role}_token_id")
     if token is None:
         return None

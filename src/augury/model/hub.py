@@ -17,7 +17,7 @@ IGNORED = ("*/*", "consolidated*.safetensors")  # other formats, and Mistral's s
 
 
 def fetch(model: str, quiet: bool, revision: str | None, pickles: bool) -> Path:
-    """Fetch a checkpoint, or find it in the hub library's own cache; `pickles` only where there is nothing better."""
+    """Fetch a checkpoint, or find it in the hub library's own cache; with `pickles`, those if it has no safetensors."""
     rounds = (HEAD_FILES, *HEAD_PICKLES) if pickles else (FILES,)
     try:
         for patterns in rounds:
@@ -34,7 +34,7 @@ def fetch(model: str, quiet: bool, revision: str | None, pickles: bool) -> Path:
 
 
 def fetch_file(model: str, name: str) -> Path:
-    """One file of a checkpoint, and nothing else of it."""
+    """Fetch one file of a checkpoint, and nothing else of it."""
     try:
         from huggingface_hub import hf_hub_download
 

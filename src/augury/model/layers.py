@@ -29,7 +29,7 @@ class Linear:
 
 @dataclass(slots=True)
 class PackedLinear:
-    """The same, with the matrix as its file has it."""
+    """A Linear whose matrix stays packed or quantised."""
 
     ops: Ops
     weight: AnyPacked
@@ -42,9 +42,9 @@ class PackedLinear:
 
 @dataclass(slots=True)
 class AdapterContext:
-    """What projections with adapters must know of the pass under way."""
+    """What projections with adapters need to know about the current forward pass."""
 
-    adapters: Tensor | None = None  # int64 [R]: each row's place from 1 up, 0 for the base; None: all are the base's
+    adapters: Tensor | None = None  # int64 [R]: each row's adapter, from 1 up, 0 for none; None: no row has one
 
 
 @dataclass(slots=True)
@@ -86,11 +86,11 @@ class Attention:
     k_norm: Tensor | None
     rotary: tuple[Tensor, Tensor]
     scale: float
-    window: int  # 0: sees everything before it
+    window: int  # 0: attends to everything before it
     eps: float
 
     def __call__(self, x: Tensor, view: Any, keys: Tensor, values: Tensor) -> Tensor:
-        """Run the rows; their keys and values enter the cache before any row looks at it."""
+        """Attend for rows x; their keys and values are written to the cache before any row reads it."""
         seen = self.ops.rotate_store_attend(
             self.qkv(x), view, self.rotary, keys, values, self.scale, self.window, self.q_norm, self.k_norm, self.eps
         )
@@ -112,7 +112,7 @@ class GatedMLP:
 
 @dataclass(slots=True)
 class Mixture:
-    """Several gated MLPs, of which a router chooses some for each row."""
+    """A mixture of experts: gated MLPs, of which a router chooses some for each row."""
 
     ops: Ops
     router: Linear  # [E, H]
@@ -139,7 +139,7 @@ class Layer:
     def __call__(
         self, x: Tensor, residual: Tensor, view: Any, keys: Tensor, values: Tensor, norm: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """From the layer's normed input and the stream beside it to the next layer's, whose `norm` this is."""
+        """From the layer's normed input and the residual stream to the next layer's, which `norm` belongs to."""
         ops, eps = self.attention.ops, self.attention.eps
         x, residual = ops.add_rms_norm(self.attention(x, view, keys, values), residual, self.mlp_norm, eps)
         return ops.add_rms_norm(self.mlp(x), residual, norm, eps)

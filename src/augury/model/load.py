@@ -70,7 +70,7 @@ def load_target(
 
 
 def _check_quantization(config: Any, asked: str | None) -> str:
-    """How matrices are to be rounded, if they are; refuses what neither the checkpoint is nor can be made of it."""
+    """How matrices are to be rounded, empty for not; refuses what the checkpoint neither has nor can be given."""
     written = getattr(config, "quantization_config", None)
     if read_scheme(written, asked) is not None or asked is None:
         return ""

@@ -1,4 +1,4 @@
-"""Adapters on a target: a stack of low-rank factors beside each projection, and which row of a pass has which."""
+"""LoRA adapters on a target: a stack of low-rank factors for each projection, and which row of a pass uses which."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Adapters:
         self.shapes = target.projections
         self._stacks: list[dict[str, LowRankStack]] = []
         for layer in target.layers:
-            assert isinstance(layer.mlp, GatedMLP)  # adapters of experts are refused before
+            assert isinstance(layer.mlp, GatedMLP)  # adapters of experts are refused earlier
             made = {name: self._stack(target, parts) for name, parts in PARTS.items()}
             layer.attention.qkv = self._adapted(target, layer.attention.qkv, made["qkv"])
             layer.attention.out = self._adapted(target, layer.attention.out, made["out"])

@@ -1,4 +1,4 @@
-"""adapter_config.json: a stranger's file, of which only what is needed is believed, once it is checked."""
+"""Reads adapter_config.json, an untrusted file: only what is needed is used, and only after checks."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from augury.config.files import CONFIG_BYTES, read_regular
 from augury.model.errors import ModelError
 
 CONFIG = "adapter_config.json"
-# What changes the arithmetic and is not done here; each with the values that ask for nothing.
+# Settings that change the arithmetic and are not supported; each with the values that leave them off.
 REFUSED: dict[str, tuple[Any, ...]] = {
     "use_dora": (None, False),
     "bias": (None, "none"),
@@ -25,27 +25,27 @@ REFUSED: dict[str, tuple[Any, ...]] = {
     "alora_invocation_tokens": (None, []),
     "trainable_token_indices": (None, [], {}),
 }
-NAMES = re.compile(r"[\w.]{1,300}")  # a pattern that is a name: any other is a program that a stranger wrote
+NAMES = re.compile(r"[\w.]{1,300}")  # a plain name: any other pattern would be an untrusted regular expression
 SHOWN = 60  # characters of a value that an error repeats
 
 
 @dataclass(frozen=True, slots=True)
 class Scaling:
-    """By what an adapter's products are multiplied."""
+    """The factor that an adapter's products are multiplied by."""
 
     alpha: float | None  # None: the rank itself
-    own: dict[str, float]  # of projections, by the end of their names
+    own: dict[str, float]  # alphas of single projections, by the end of their names
     by_root: bool  # over the root of the rank instead of the rank
 
     def of(self, name: str, rank: int) -> float:
-        """peft's scaling of one projection; the first name that fits gives it an alpha of its own."""
+        """peft's scaling of one projection; the first pattern that matches its name gives it an alpha of its own."""
         fits = (own for end, own in self.own.items() if f".{name}".endswith(f".{end}"))
         alpha = next(fits, rank if self.alpha is None else self.alpha)
         return alpha / (math.sqrt(rank) if self.by_root else rank)
 
 
 def read_scaling(directory: Path, max_rank: int) -> Scaling:
-    """The scaling that an adapter's configuration asks for; a ModelError where it asks for what is not done here."""
+    """The scaling that an adapter's configuration asks for; a ModelError where it asks for anything unsupported."""
     config = _read(directory)
     if config.get("peft_type") != "LORA":
         raise ModelError(f"{directory}: {CONFIG} is of another kind than peft_type 'LORA'.")
@@ -114,6 +114,6 @@ def _number(directory: Path, name: str, value: Any) -> float:
 
 
 def _shown(value: Any) -> str:
-    """A value as the file has it, cut where it would fill the screen."""
+    """A value as the file has it, cut to SHOWN characters."""
     text = json.dumps(value)
     return text if len(text) <= SHOWN else f"{text[: SHOWN - 3]}..."

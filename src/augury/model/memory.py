@@ -1,4 +1,4 @@
-"""Memory for caches, reserved at once and taken page by page; and memory of loading, given back."""
+"""Memory for caches, reserved at once and allocated page by page; and memory that only loading needed, given back."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def lasting_zeros(*shape: int, dtype: torch.dtype, device: torch.device) -> Tens
 def let_go() -> None:
     """Give back what only loading needed: the heap's free pages, and the pages of code that has run once.
 
-    Such a page is the library's file as it is, and is read from there again where it is needed once more. On systems
+    Such a page is an unmodified part of the library's file, and is read from there again if it is needed. On systems
     other than Linux nothing happens.
     """
     with suppress(OSError, AttributeError):
@@ -38,7 +38,7 @@ def let_go() -> None:
 
 
 def _code(maps: str) -> Iterator[tuple[int, int]]:
-    """Where the code of such libraries lies; the pages are read-only, so nothing is lost."""
+    """Address ranges of the code of such libraries; the pages are read-only, so nothing is lost."""
     for line in maps.splitlines():
         fields = line.split(maxsplit=5)
         if len(fields) == 6 and fields[1] == "r-xp" and any(part in fields[5] for part in LOADERS):

@@ -1,8 +1,8 @@
 """Recurrent layers of transformers' families on packed rows: their own weights, our convolution and recurrence.
 
-A mixer takes the place of a layer's `forward`. It projects as the layer does, leaves everything that looks at other
-rows to the pass (state_pass.py), and finishes as the layer does. Gates are computed in float64 and rounded: vector code
-and scalar code then give the same bits, so a row's neighbours cannot change them.
+A mixer replaces a layer's `forward`. It projects as the layer does, leaves everything that reads other rows to the
+StatePass (state_pass.py), and finishes as the layer does. Gates are computed in float64 and rounded: vector code and
+scalar code then give the same bits, so the other rows of the pass cannot change them.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ class Mixer(Protocol):
     shape: StateShape
 
     def __call__(self, run: StatePass, layer: int, hidden: Tensor) -> Tensor:
-        """What the layer makes of rows [R, hidden]."""
+        """The layer's output for rows [R, hidden]."""
         ...
 
 
 class GatedDelta:
-    """The gated delta rule behind a short convolution: Qwen3-Next, and Qwen3.5, which only lays its matrices out
-    otherwise."""
+    """The gated delta rule after a short convolution: Qwen3-Next, and Qwen3.5, which only lays its matrices out
+    differently."""
 
     def __init__(self, module: Any, ops: Ops) -> None:
         self._module, self._ops = module, ops
@@ -39,7 +39,7 @@ class GatedDelta:
         kernel, self._weight, self._bias = _convolution(m.conv1d)
         self.shape = StateShape(m.conv_dim, kernel - 1, 2 * m.num_v_heads, m.num_v_heads, m.head_k_dim, m.head_v_dim)
         self._rates = -m.A_log.detach().double().exp(), m.dt_bias.detach().double()
-        # A norm of a vector's length, not of its mean square; queries are scaled as well.
+        # An L2 norm, computed by the RMS norm; queries are scaled as well.
         size = m.head_k_dim
         self._unit = torch.full((size,), size**-0.5, device=m.A_log.device)
         self._scaled = self._unit * size**-0.5
@@ -62,7 +62,7 @@ class GatedDelta:
         return m.out_proj(out.view(len(hidden), -1))  # type: ignore[no-any-return]
 
     def _project(self, hidden: Tensor) -> tuple[Tensor, ...]:
-        """What the convolution reads, the output's gate, and the inputs of rate and decay."""
+        """The convolution's input, the output gate, and the inputs of rate and decay."""
         m = self._module
         if hasattr(m, "in_proj_qkv"):
             return m.in_proj_qkv(hidden), m.in_proj_z(hidden), m.in_proj_b(hidden), m.in_proj_a(hidden)
@@ -76,14 +76,14 @@ class GatedDelta:
 
 
 class Mamba2:
-    """Mamba-2 behind a short convolution: Nemotron-H, Falcon-H1, Granite-4 and Bamba."""
+    """Mamba-2 after a short convolution: Nemotron-H, Falcon-H1, Granite-4 and Bamba."""
 
     def __init__(self, module: Any, ops: Ops) -> None:
         self._module = m = module
         kernel, self._weight, self._bias = _convolution(m.conv1d)
         self.shape = StateShape(m.conv_dim, kernel - 1, m.num_heads, m.num_heads, m.ssm_state_size, m.head_dim)
         self._speed, self._dt_bias = -m.A_log.detach().double().exp(), m.dt_bias.detach().double()
-        # transformers forgets the limits where it reads a single token; here they hold for every row.
+        # transformers ignores the limits when it runs a single token; here they apply to every row.
         self._limits = m.time_step_limit
 
     def __call__(self, run: StatePass, layer: int, hidden: Tensor) -> Tensor:
@@ -130,7 +130,7 @@ class ShortConv:
         return self._module.out_proj(after * run.own(out).to(after.dtype))  # type: ignore[no-any-return]
 
 
-# By the layer's class: who runs it.
+# The mixer that runs a layer, by the name of the layer's class.
 MIXERS: dict[str, type[GatedDelta] | type[Mamba2] | type[ShortConv]] = {
     "Qwen3NextGatedDeltaNet": GatedDelta,
     "Qwen3_5GatedDeltaNet": GatedDelta,
@@ -169,6 +169,6 @@ def recurrent_layers(model: nn.Module, ops: Ops) -> list[tuple[Any, Mixer]]:
 
 
 def _convolution(conv: nn.Conv1d) -> tuple[int, Tensor, Tensor | None]:
-    """Kernel size, weights [kernel, C] and bias of a convolution by channel."""
+    """Kernel size, weights [kernel, C] and bias of a depthwise convolution."""
     weight = conv.weight.detach()[:, 0].float().t().contiguous()
     return len(weight), weight, None if conv.bias is None else conv.bias.detach().float().contiguous()

@@ -1,6 +1,6 @@
-"""What a configuration says of mixtures of experts, and how they are read: Qwen3-MoE and Mixtral.
+"""What a configuration says about mixtures of experts, and how they are read: Qwen3-MoE and Mixtral.
 
-Checkpoints come in two layouts: three matrices an expert, as these families were published, and all experts of a layer
+Checkpoints come in two layouts: three matrices per expert, as these families were published, and all experts of a layer
 stacked in two tensors, as transformers 5 keeps them.
 """
 
@@ -55,7 +55,7 @@ class MixturePlan:
         self._plain: set[int] = set(config.mlp_only_layers or ()) if qwen else set()
         self._every: int = config.decoder_sparse_step if qwen else 1
         self._names = PUBLISHED[config.model_type]
-        self.stacked = True  # as a checkpoint that is made, not read, has them
+        self.stacked = True  # the layout of dummy weights; `look` finds that of a file
         if self.experts and not 0 < self.count <= self.experts:
             raise ModelError(f"num_experts_per_tok={self.count} of {self.experts} experts cannot be chosen.")
         if self._every < 1:
@@ -88,7 +88,7 @@ class MixturePlan:
         return router | {self._of(i, e, name): shape for e in every for name, shape in of_one.items()}
 
     def read(self, i: int, read: TensorReader) -> Mixture:
-        """A layer's mixture."""
+        """Read a layer's mixture."""
         at, names = self._at(i), self._names
         router = read.plain([f"{at}.gate"])
         if self.stacked:

@@ -2,7 +2,7 @@
 
 Only a config.json that states everything the layers depend on, in values that need no interpretation, is read here:
 those of converted GGUF files, and what transformers itself writes today. Anything else is left to transformers, with
-its defaults, its older spellings and its complaints.
+its defaults, its older spellings and its error messages.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ NEEDED: dict[str, Callable[[Any], bool]] = {
 }
 ALLOWED: dict[str, Callable[[Any], bool]] = {
     "mlp_bias": _any_bool,
-    # Known to mean nothing to a pass of ours.
+    # Known not to affect our forward pass.
     "architectures": _are(["LlamaForCausalLM"]),
     "attention_dropout": _are(0.0),
     "bos_token_id": _token,

@@ -1,8 +1,8 @@
 """A tokenizer of the `tokenizers` library, used without transformers, whose import takes longer than loading a model.
 
 For directories whose tokenizer_config.json asks for nothing that transformers would add to tokenizer.json: those of
-converted GGUF files, unless their tokenizer begins or ends texts with a token. What is asked of it beyond texts, tokens
-and ordinary conversations is answered by transformers' own tokenizer, which is read then.
+converted GGUF files, unless their tokenizer begins or ends texts with a token. Anything beyond encoding, decoding and
+ordinary conversations is left to transformers' own tokenizer, which is loaded at that point.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ OTHER_FILES = (
     "chat_template.json",
     "additional_chat_templates",
 )
-REPAIRED = 100_000  # transformers looks for a mistake in the rules of vocabularies larger than this
+REPAIRED = 100_000  # transformers checks vocabularies larger than this for a mistake in their rules
 
 
 class PlainTokenizer:
@@ -44,7 +44,7 @@ class PlainTokenizer:
         return PreTrainedTokenizerFast.from_pretrained(self._directory)
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):  # copying and pickling look for these before there is anything to ask
+        if name.startswith("__"):  # copying and pickling look these up before there is a `whole` to ask
             raise AttributeError(name)
         return getattr(self.whole, name)
 
@@ -57,7 +57,7 @@ class PlainTokenizer:
         return self._tokenizer
 
     def get_vocab(self) -> dict[str, int]:
-        """Every token's number by its spelling."""
+        """The token ids by their spelling."""
         vocabulary: dict[str, int] = self._tokenizer.get_vocab(with_added_tokens=True)
         return vocabulary
 
@@ -71,7 +71,7 @@ class PlainTokenizer:
         return [self._tokenizer.id_to_token(token) for token in ids]
 
     def apply_chat_template(self, conversation: Any, **options: Any) -> Any:
-        """The text of a conversation, for `tokenize=False`; transformers decides on unusual ones."""
+        """The text of a conversation, for `tokenize=False`; unusual ones are left to transformers."""
         text = render(self.chat_template, self.special_tokens_map, conversation, options)
         return self.whole.apply_chat_template(conversation, **options) if text is None else text
 

@@ -1,4 +1,4 @@
-"""A look at a config.json before any library takes it at its word: counts it would loop over must be countable."""
+"""Checks a config.json before any library trusts it: counts that the library would loop over must be plausible."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def check_plausible(directory: Path) -> None:
 
 
 def check_numbers(file: Path, *parts: Any) -> None:
-    """The same for the parts of a file that describe layers."""
+    """The same check for the parts of a file that describe layers."""
     for part in parts:
         for name, value in part.items() if isinstance(part, Mapping) else ():
             most = MOST_COUNTED if name in COUNTS else LARGEST if name in SIZES else None
@@ -59,7 +59,7 @@ def check_numbers(file: Path, *parts: Any) -> None:
 
 
 def _plausible(value: Any, most: int) -> bool:
-    """Whether this is a count or a size; some configurations leave one out by writing null, or give one a layer."""
+    """Whether a value is a number from 0 to `most`; some files write null for none, or a list with one per layer."""
     if isinstance(value, list):
         return all(_plausible(one, most) for one in value)
     return value is None or (type(value) is int and 0 <= value <= most)

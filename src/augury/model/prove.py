@@ -1,4 +1,4 @@
-"""Small trials that a model of transformers must pass before it runs here."""
+"""Small tests that a model of transformers must pass before it runs here."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SLOTS = 2
 
 
 def steps_error(target: Target) -> float:
-    """How much the scores of three tokens differ when these come one by one, relative to what the scores say."""
+    """How much the logits after three tokens differ when these come one by one, relative to the logits' spread."""
     size, device = len(PROBE), target.device
     target.cache = KVCache.allocate(target.layer_shapes, 3 * size, target.cache_dtype, device)
     if target.state_shapes:
@@ -33,14 +33,14 @@ def steps_error(target: Target) -> float:
 
 @torch.no_grad()
 def check_mixer(module: Any, mixer: Mixer) -> None:
-    """Refuse a recurrent layer that transformers runs otherwise than we do."""
+    """Refuse a recurrent layer whose output in transformers differs from ours."""
     weight = next(module.parameters())
     width = next(p.shape[1] for name, p in module.named_parameters() if name.startswith("in_proj"))
     rows = torch.randn(len(PROBE) + 3, width, generator=torch.Generator().manual_seed(0)).to(weight)
     states = States.allocate([mixer.shape], SLOTS, 1, 0, weight.device)
     index = torch.arange(len(rows), device=weight.device)
     ours = mixer(StatePass(states, _bare(index, index * 0, index + 1)), 0, rows)
-    with quietly():  # it would say that it runs its own reference
+    with quietly():  # it would warn that it runs its own reference code
         theirs = module(rows[None])
     theirs = theirs if isinstance(theirs, Tensor) else theirs[0]
     error = float((ours.float() - theirs[0].float()).norm() / theirs.float().norm().clamp(min=1e-6))
@@ -49,7 +49,7 @@ def check_mixer(module: Any, mixer: Mixer) -> None:
 
 
 def _rows(target: Target, slot: int, first: int, last: int) -> Rows:
-    """Some of the tokens, as rows of a slot."""
+    """The tokens PROBE[first:last] as rows of a slot."""
     index = torch.arange(first, last, device=target.device)
     rows = _bare(index, torch.zeros_like(index) + slot, index + 1)
     rows.tokens = torch.tensor(PROBE, device=target.device)[first:last] % target.vocab_size

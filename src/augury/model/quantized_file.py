@@ -13,11 +13,11 @@ from augury.model.checkpoint import Checkpoint
 from augury.model.errors import ModelError
 from augury.model.schemes import Scheme
 
-AWQ_ORDER = (0, 4, 1, 5, 2, 6, 3, 7)  # where the codes of eight neighbours lie in a word
+AWQ_ORDER = (0, 4, 1, 5, 2, 6, 3, 7)  # the position in an int32 word of each of eight adjacent codes
 PER_WORD = 8  # 4-bit codes in an int32
-FINEST_STEP = 128  # scales of longer groups are repeated: kernels take a group at a time
+FINEST_STEP = 128  # the longest group that kernels take; scales of longer ones are repeated
 SPARE = re.compile(r"\.(input_scale|input_global_scale|g_idx|weight_g_idx|weight_shape|[kv]_scale)$")
-WORDS = {"awq": "qweight", "gptq": "qweight", "packed": "weight_packed"}  # the tensor of codes, of 4 bits
+WORDS = {"awq": "qweight", "gptq": "qweight", "packed": "weight_packed"}  # the tensor of 4-bit codes, by layout
 Shapes = dict[str, tuple[int, ...]]
 
 
@@ -29,7 +29,7 @@ class QuantizedFile:
         self._shapes: Shapes = {}
 
     def require(self, expected: Shapes, spare: Callable[[str], bool]) -> None:
-        """See Checkpoint.require, for a model whose plain checkpoint would hold `expected`."""
+        """Like Checkpoint.require; `expected` is what an unquantised checkpoint would hold."""
         wanted: Shapes = {}
         for name, shape in expected.items():
             module = name.removesuffix(".weight")
@@ -57,7 +57,7 @@ class QuantizedFile:
         return name in self._checkpoint and self._checkpoint.kind(name) == "F8_E4M3"
 
     def _tensors(self, module: str, outs: int, width: int) -> Shapes:
-        """What stands in the file for a matrix of that shape."""
+        """Names and shapes of the tensors that the file holds for a matrix [outs, width]."""
         scheme, groups = self._scheme, _groups(width, self._scheme.group)
         if scheme.layout in WORDS and (width % PER_WORD or outs % PER_WORD or width % (width // groups or 1)):
             raise ModelError(f"{module} [{outs}, {width}] cannot be {scheme.method}'s: groups do not divide it.")
@@ -79,7 +79,7 @@ class QuantizedFile:
         return {f"{module}.{name}": shape for name, shape in shapes[scheme.layout].items()}
 
     def _scale_shape(self, module: str, outs: int) -> tuple[int, ...]:
-        """One for a line or one for all: whichever stands there."""
+        """The shape of a matrix's scales in the file: one for each line (row), or a single one."""
         name = f"{module}.weight_scale"
         found = self._checkpoint.shape(name) if name in self._checkpoint else ()
         return found if found in ((), (1,), (outs,), (1, 1)) else (outs, 1)
@@ -113,13 +113,13 @@ def _blocks(outs: int, width: int, block: tuple[int, int]) -> tuple[int, int]:
 
 
 def nibbles(words: Tensor, order: tuple[int, ...] = tuple(range(PER_WORD))) -> Tensor:
-    """Eight codes of each int32, uint8 [..., words, 8]; `order` says in which place each of them lies."""
+    """The eight 4-bit codes of each int32, uint8 [..., words, 8]; `order` gives each code's position in the word."""
     shifts = 4 * torch.tensor(order, device=words.device, dtype=torch.int32)
     return ((words[..., None] >> shifts) & NIBBLE).to(torch.uint8)
 
 
 def _four_bits(scheme: Scheme, tensors: dict[str, Tensor], width: int) -> Quantized:
-    """AWQ's, GPTQ's and compressed-tensors' words, each in its own order."""
+    """Unpack AWQ, GPTQ or compressed-tensors int32 words, each of which orders its codes differently."""
     if scheme.layout == "packed":  # codes are stored with 8 added
         codes, scales = nibbles(tensors["weight_packed"]).flatten(1), tensors["weight_scale"].t()
         zeros = torch.full(scales.shape, PER_WORD, dtype=torch.uint8, device=scales.device)

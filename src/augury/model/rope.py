@@ -3,8 +3,8 @@
 Scalings that look at the length of the sequence (dynamic, longrope) are tabulated as token-by-token decoding sees them:
 position p belongs to a sequence of length p + 1. So a key does not depend on how its prompt was chunked.
 
-LongRoPE means more: past its original length *all* keys of a text are rotated by the long factors. Rows say whether
-theirs is such a text (Rows.long), and the engine reads a text that grows past that length anew.
+LongRoPE goes further: past its original length *all* keys of a sequence are rotated by the long factors. Rows say
+whether their sequence is that long (Rows.long), and the engine prefills a sequence that grows past that length anew.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from torch import Tensor
 
 from augury.model.errors import ModelError
 
-WHOLE = ("llama", "mistral", "qwen2", "qwen3")  # transformers turns whole heads, whatever partial_rotary_factor says
+WHOLE = ("llama", "mistral", "qwen2", "qwen3")  # transformers rotates whole heads, whatever partial_rotary_factor says
 SLACK = 64  # a draft at the very end may run past the last position
 
 
@@ -49,7 +49,7 @@ def context_length(config: Any) -> int:
 
 
 def switch_length(config: Any) -> int:
-    """The length of a text beyond which all its keys are rotated otherwise; 0: there is none."""
+    """The sequence length beyond which all keys are rotated differently; 0: there is none."""
     parameters = getattr(config, "rope_parameters", None) or {}
     if parameters.get("rope_type") != "longrope" or parameters["short_factor"] == parameters["long_factor"]:
         return 0
@@ -69,7 +69,7 @@ def long_tables(config: Any, length: int) -> tuple[tuple[Tensor, Tensor], tuple[
 
 
 def head_dim(config: Any) -> int:
-    """The explicit head dimension, else the hidden size shared out among the heads."""
+    """The explicit head dimension, else the hidden size divided by the number of heads."""
     stated: int | None = getattr(config, "head_dim", None)
     return stated or int(config.hidden_size // config.num_attention_heads)
 

@@ -14,11 +14,11 @@ from augury.kernels.unpack import BLOCK, Packed
 from augury.model.errors import ModelError
 
 KINDS = ("int8", "int4")
-LAST = {"int8": 0xFF, "int4": 0xF}  # bits of a scale's 24 that make room for those of a code
+LAST = {"int8": 0xFF, "int4": 0xF}  # bits of a scale's 24 that are cleared to make room for those of a code
 
 
 def rounded(weight: Tensor, kind: str, name: str) -> Packed:
-    """A float32 matrix in so many bits; `name` is what to call it where that cannot be."""
+    """Round a float32 matrix to `kind`; `name` is what errors call it."""
     if weight.shape[1] % BLOCK:
         raise ModelError(
             f"quantization={kind!r} rounds {BLOCK} weights of a line together, and {name} has {weight.shape[1]} in a "
@@ -50,5 +50,5 @@ def _short(scales: Tensor, last: int) -> Tensor:
 
 
 def _divisor(scales: Tensor) -> Tensor:
-    """Scales to divide by: where all weights of a block are alike any will do."""
+    """Scales to divide by: 1 in place of 0, whose block holds one value only, so that any divisor will do."""
     return torch.where(scales > 0, scales, 1)[..., None]

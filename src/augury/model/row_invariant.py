@@ -1,8 +1,8 @@
-"""Rows that get the same bits alone and in company, also where a model of transformers calls torch itself.
+"""Makes a row's bits independent of the other rows, also where a model of transformers calls torch itself.
 
 Layers of class `nn.Linear` are given our product. Experts and routers keep their matrices as plain parameters and call
 `F.linear` on some of the rows, and a gate for each row is a column of numbers, whose last few torch computes by scalar
-code: while a mixture of experts runs, these calls are taken over.
+code: while a mixture of experts runs, these calls are replaced by ours.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from torch.overrides import TorchFunctionMode
 
 from augury.kernels import Ops
 
-FEWEST = 4  # outputs of a matrix that our product takes
+FEWEST = 4  # the fewest outputs of a matrix that our product takes
 LANES = 16  # a row of so many numbers, or a multiple, is computed by vector code alone
 
 
 def linear_of(ops: Ops) -> Callable[..., Tensor]:
-    """F.linear with a row's bits its own."""
+    """An F.linear whose result for a row depends on that row alone."""
 
     def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
         outputs = len(weight)
@@ -36,7 +36,7 @@ def linear_of(ops: Ops) -> Callable[..., Tensor]:
 
 
 def use_row_invariant_matrices(model: Any, ops: Ops) -> None:
-    """Let a model's matrices run on our kernels: faster for a few rows, and independent of a row's neighbours."""
+    """Let a model's matrices run on our kernels: faster for a few rows, and each row independent of the others."""
     for module in model.modules():
         if type(module) is nn.Linear and module.weight.is_contiguous():
             module.forward = _matrix(module, linear_of(ops))  # type: ignore[method-assign]
@@ -65,7 +65,7 @@ def _taken_over(forward: Any, ops: Ops) -> Any:
 
 
 class _Calls(TorchFunctionMode):
-    """Takes over some functions of torch."""
+    """Replaces some functions of torch while it is active."""
 
     def __init__(self, ours: dict[Callable[..., Any], Callable[..., Tensor]]) -> None:
         super().__init__()

@@ -1,6 +1,6 @@
-"""What config.json says of quantised weights: `quantization_config`, in the words of the tools that write it.
+"""How a checkpoint's weights are quantised: `quantization_config` of config.json, as various tools write it.
 
-Only what is said of weights counts. Activations keep their own type here, so scales for them are left unread.
+Only the settings of weights count. Activations keep their own type here, so their scales are not read.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ ALIASES = {"awq_marlin": "awq", "gptq_marlin": "gptq", "auto_awq": "awq", "auto_
 
 @dataclass(frozen=True, slots=True)
 class Scheme:
-    """How the matrices of a checkpoint are written; which of them are is seen in their tensors."""
+    """How a checkpoint's quantised matrices are stored; which matrices are quantised is told by their tensors."""
 
     method: str  # quant_method
     layout: str  # lines, blocks: 8-bit floats; awq, gptq, packed: 4-bit integers
     block: tuple[int, int] = (0, 0)  # lines and columns that share a scale
     group: int = 0  # columns that share a scale; -1: all of a line
-    scale: str = "weight_scale"  # what the tensor of 8-bit floats' scales is called
-    zero_shift: int = 0  # what must be added to a stored zero
+    scale: str = "weight_scale"  # name of the tensor with the scales of 8-bit floats
+    zero_shift: int = 0  # what must be added to a stored zero point
 
 
 def read_scheme(written: Any, asked: str | None = None) -> Scheme | None:
@@ -51,7 +51,7 @@ def _integer(written: Mapping[str, Any], name: str, default: int) -> int:
 
 
 def _fp8(written: Mapping[str, Any]) -> Scheme:
-    """DeepSeek's blocks, or a scale for each matrix (vLLM's own and AutoFP8's)."""
+    """DeepSeek's block scales, or a scale for each matrix (vLLM's own and AutoFP8's)."""
     if written.get("fmt", "e4m3") not in ("e4m3", "float8_e4m3fn"):
         raise _refuse("fp8", f"fmt={written['fmt']!r}")
     block = written.get("weight_block_size")

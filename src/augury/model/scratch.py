@@ -77,7 +77,7 @@ def _delete(path: Path) -> None:
 
 
 def _nameless(path: Path) -> Path:
-    """A name beside `path` that no reader of the cache looks at."""
+    """A name next to `path` that no reader of the cache looks at."""
     return path.parent / f"{SCRATCH}{path.name}-{uuid.uuid4().hex[:8]}"
 
 

@@ -1,10 +1,11 @@
 """A decoder divided among ranks: each has some heads, some lines of every matrix, some tokens of the vocabulary.
 
-Matrices that read the whole stream are divided by their lines, and each rank continues with its own outputs. Those that
-lead back to the stream come in two ways. On a CPU, and on a GPU with `exact`, ranks exchange their inputs, multiply
-their own lines with all of them and exchange the results: each sum is then taken by one rank in the order of a single
-one, and the bits are those of a single rank. Otherwise a matrix is divided by its columns and the ranks' sums are added
-up, which takes one exchange for two and rounds in another order.
+A line is a row of a matrix [out, in]; "rows" are the tokens of a forward pass. Matrices that read the whole residual
+stream are divided by lines, and each rank continues with its own outputs. Those that write to the stream are divided
+in two ways. On a CPU, and on a GPU with `exact`, ranks gather their inputs, multiply their own lines with all of them
+and gather the results: each sum is then computed by one rank in the order of a single-rank run, and the bits are the
+same. Otherwise a matrix is divided by columns and the ranks' partial sums are added up, which takes one exchange
+instead of two and rounds in another order.
 """
 
 from __future__ import annotations
@@ -26,24 +27,24 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """How this process takes part in a model."""
+    """This process's part in a model that is divided among ranks."""
 
     ranks: Ranks
-    gathers: bool  # results are gathered, to a single rank's bits; otherwise they are added up
-    field: str = "tensor_parallel_size"  # what a user calls the number of ranks
+    gathers: bool  # results are gathered, with the bits of a single rank; otherwise they are added up
+    field: str = "tensor_parallel_size"  # the setting that gives the number of ranks, for errors
 
     def lines(self, count: int) -> Tensor:
-        """Which lines of a matrix are this rank's."""
+        """This rank's lines of a matrix that has `count` of them."""
         return torch.arange(*share(count, self.ranks.rank, self.ranks.size))
 
     def words(self, vocab: int) -> tuple[int, int]:
-        """Which tokens of a vocabulary are this rank's: first, and one past the last."""
+        """This rank's tokens of a vocabulary: first, and one past the last."""
         return share(vocab, self.ranks.rank, self.ranks.size, WORDS)
 
 
 @dataclass(frozen=True, slots=True)
 class Heads:
-    """The attention of a model, as far as dividing it goes."""
+    """A model's attention heads, as far as dividing them among ranks needs to know."""
 
     queries: int
     keys: int
@@ -58,7 +59,7 @@ class Heads:
             )
 
     def lines(self, split: Split) -> Tensor:
-        """Lines of the stacked q, k and v that are a rank's."""
+        """This rank's lines of the stacked q, k and v."""
         mine = head_share(self.queries, self.keys, split.ranks.rank, split.ranks.size)
         begin = (0, self.queries, self.queries + self.keys)
         spans = (mine.queries, mine.keys, mine.keys)
@@ -66,18 +67,18 @@ class Heads:
         return (torch.cat(parts)[:, None] * self.dim + torch.arange(self.dim)).flatten()
 
     def shape(self, split: Split) -> LayerShape:
-        """What a rank keeps of a token in the cache."""
+        """The cache shape of a token on this rank."""
         first, last = head_share(self.queries, self.keys, split.ranks.rank, split.ranks.size).keys
         return LayerShape(last - first, self.dim, self.dim)
 
     def widths(self, split: Split) -> list[int]:
-        """How wide each rank's part of the attention's result is."""
+        """The width of each rank's part of the attention's output."""
         return [count * self.dim for count in head_widths(self.queries, self.keys, split.ranks.size)]
 
 
 @dataclass(slots=True)
 class GatheredLines:
-    """A matrix divided by its lines, whose input every rank has whole: [R, in] to the whole [R, out]."""
+    """A matrix divided by lines: every rank has the whole input [R, in], and gets the whole output [R, out]."""
 
     own: Linear | PackedLinear
     split: Split
@@ -90,7 +91,7 @@ class GatheredLines:
 
 @dataclass(slots=True)
 class Inward:
-    """A matrix that leads back to the stream, by lines: its input is divided among the ranks, its result is whole."""
+    """A matrix that writes to the residual stream, by lines: its input is divided among ranks, its output is whole."""
 
     own: Linear | PackedLinear
     split: Split
@@ -105,7 +106,7 @@ class Inward:
 
 @dataclass(slots=True)
 class Summed:
-    """The same by columns: the ranks' sums are added up, then the bias."""
+    """The same by columns: the ranks' partial sums are added up, then the bias."""
 
     own: Linear
     split: Split
@@ -119,7 +120,7 @@ class Summed:
 
 @dataclass(slots=True)
 class SplitWords:
-    """Embeddings, or the matrix of a language model's head, of this rank's tokens."""
+    """This rank's tokens of the embeddings, or of the LM head's matrix."""
 
     own: Linear | PackedLinear
     split: Split
@@ -131,7 +132,7 @@ class SplitWords:
         return self.split.words(self.vocab)
 
     def embed(self, tokens: Tensor, dtype: torch.dtype) -> Tensor:
-        """Embeddings of tokens: each is one rank's, the others add zeros to it."""
+        """Embeddings of tokens: the rank that has a token gives its embedding, the others add zeros."""
         first, last = self.span
         mine = (tokens >= first) & (tokens < last)
         out = torch.zeros(len(tokens), self._width, dtype=dtype, device=tokens.device)
@@ -142,7 +143,7 @@ class SplitWords:
         return self.split.ranks.total(out)
 
     def whole(self, hidden: Tensor) -> Tensor:
-        """Logits of all tokens."""
+        """Logits of the whole vocabulary, gathered from all ranks."""
         return self.split.ranks.gather(self.own(hidden), widths(self.vocab, self.split.ranks.size, WORDS))
 
     @property
@@ -159,7 +160,7 @@ def take_lines(linear: AnyLinear, lines: Tensor) -> Linear:
 
 
 def split_lines(linear: Linear, split: Split | None) -> AnyLinear:
-    """A matrix divided by its lines, where a drafter is divided at all."""
+    """A drafter's matrix divided by lines, or whole if the drafter is not divided."""
     if split is None:
         return linear
     count = len(linear.weight)
@@ -167,7 +168,7 @@ def split_lines(linear: Linear, split: Split | None) -> AnyLinear:
 
 
 def inward(linear: AnyLinear, split: Split, inputs: list[int]) -> AnyLinear:
-    """A matrix that leads back to the stream, divided from a whole one; `inputs` are the columns of each rank."""
+    """A matrix that writes to the residual stream, divided from a whole one; `inputs` are the columns of each rank."""
     assert isinstance(linear, Linear)
     rank, size, count = split.ranks.rank, split.ranks.size, len(linear.weight)
     if split.gathers:
@@ -178,7 +179,7 @@ def inward(linear: AnyLinear, split: Split, inputs: list[int]) -> AnyLinear:
 
 
 def gate_lines(inner: int, split: Split) -> Tensor:
-    """Lines of the stacked gate and up matrices that are a rank's."""
+    """This rank's lines of the stacked gate and up matrices."""
     lines = split.lines(inner)
     return torch.cat([lines, lines + inner])
 
@@ -200,7 +201,7 @@ def split_layer(layer: Layer, heads: Heads, split: Split) -> Layer:
 
 
 def split_attention(attention: Attention, heads: Heads, split: Split) -> Attention:
-    """One rank's heads."""
+    """One rank's heads of an attention."""
     return replace(
         attention,
         qkv=take_lines(attention.qkv, heads.lines(split)),

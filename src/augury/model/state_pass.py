@@ -1,8 +1,8 @@
-"""The recurrent layers' side of one pass: which rows follow which, made once and good for every layer.
+"""The recurrent layers' side of one forward pass: which rows follow which, worked out once for all layers.
 
-All rows that take part are numbered in one list: for every group the last rows that its convolutions saw, then its
-nodes of the pass before that are run again, then the rows of this pass. `before` names each one's predecessor in the
-text, so the convolution of a node in a tree walks up its own branch and from there into the known text.
+All rows that take part are numbered in one list: every group's last rows that its convolutions read, then the nodes of
+the previous pass that are run again, then the rows of this pass. `before` names each one's predecessor in the text, so
+the convolution of a node in a tree walks up its own branch and from there into the known text.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from augury.model.states import NEVER, States
 
 @dataclass(slots=True)
 class Groups:
-    """The slots of a pass, a line each, int64 [G]; padding rows belong to group G."""
+    """The slots of a pass, one entry each, int64 [G]; padding rows belong to group G."""
 
     of_row: Tensor  # int64 [R]
     slots: Tensor
@@ -28,11 +28,11 @@ class Groups:
     known: Tensor
     nodes: Tensor
     is_node: Tensor  # bool [R]
-    number: Tensor  # int64 [R]: a row's place among its group's
+    number: Tensor  # int64 [R]: a row's index within its group
 
 
 def find_groups(rows: Rows, padding_slot: int) -> Groups:
-    """Read the groups off packed rows: known ones come first, then nodes in their order."""
+    """Find the groups in packed rows: in each, known rows come first, then nodes in their order."""
     live, size = rows.context > 0, len(rows.context)
     index = torch.arange(size, device=live.device)
     earlier = (index - 1).clamp(min=0)
@@ -55,19 +55,19 @@ def find_groups(rows: Rows, padding_slot: int) -> Groups:
 
 
 class StatePass:
-    """What a recurrent layer asks of a pass."""
+    """What a recurrent layer needs of a forward pass: the convolution and the recurrence over its rows."""
 
     def __init__(self, states: States, rows: Rows) -> None:
-        """Choose each group's lines, and say which rows follow which."""
+        """Choose each group's lines, and work out which rows follow which."""
         self._states, self._groups = states, find_groups(rows, states.slots - 1)
         groups, device = self._groups, rows.tokens.device
         again, into, source = self._choose_lines()
-        self._front = int(again.max()) if device.type == "cpu" else states.nodes  # run again by one group at most
+        self._front = int(again.max()) if device.type == "cpu" else states.nodes  # rows a group may run again
         self._again, self._into, self._source = again, into, source
         self._taps = states.shapes[0].taps
         count = len(groups.slots)
-        self._logged = count * self._taps  # where the rows begin that are run again
-        self._rows = self._logged + count * self._front  # and those of this pass
+        self._logged = count * self._taps  # the first row that is run again
+        self._rows = self._logged + count * self._front  # the first row of this pass
         self.parents = _parents(rows, groups, states.nodes)
         before, last = self._order()
         self._tail_rows = self._walk(last, before)
@@ -95,15 +95,15 @@ class StatePass:
     def convolve(
         self, layer: int, x: Tensor, gates: Tensor | None, weight: Tensor, bias: Tensor | None, activate: bool
     ) -> tuple[Tensor, Tensor | None]:
-        """The convolution of rows x [R, C] and of those run again, and their gates; keeps what comes after them."""
+        """Convolve rows x [R, C] and those run again; returns both and their gates, stores tails and node inputs."""
         states, shape = self._states, self._states.shapes[layer]
         tail, log, slot_lines = states.tails[layer], states.logs[layer], 2 * states.slots
-        # A state that was found in the cache or is empty has no nodes after it: nothing of theirs is run again.
+        # A saved state and the empty one have no nodes after them: nothing of theirs is run again.
         logged = log[torch.where(self._source < slot_lines, self._source, 0), : self._front].flatten(0, 1)
         everything = torch.cat((tail[self._source].flatten(0, 1), logged[:, : shape.channels], x))
         out = convolve(everything, self.taps, weight, bias, activate)
         tail[self._into] = everything[self._tail_rows]
-        saves = torch.where(self._save_line >= 0, self._save_line, slot_lines - 1)  # nobody's
+        saves = torch.where(self._save_line >= 0, self._save_line, slot_lines - 1)  # padding's
         tail[saves] = everything[self._saved_rows]
         brought = x if gates is None else torch.cat((x, gates), 1)
         groups = self._groups
@@ -113,15 +113,15 @@ class StatePass:
         return out, None if gates is None else torch.cat((logged[:, shape.channels :], gates))
 
     def scan(self, layer: int, query: Tensor, key: Tensor, value: Tensor, decay: Tensor, rate: Tensor | None) -> Tensor:
-        """The recurrence, see kernels/recurrence.py: what the rows of this pass read, [R, heads, V]."""
+        """Run the recurrence (kernels/recurrence.py) and return the output of this pass's rows, [R, heads, V]."""
         return scan(self._states.memory[layer], self.course, query, key, value, decay, rate)
 
     def own(self, rows: Tensor) -> Tensor:
-        """Those of this pass, without the ones that were run again."""
+        """The rows of this pass, without those that were run again."""
         return rows[self.course.front :]
 
     def _choose_lines(self) -> tuple[Tensor, Tensor, Tensor]:
-        """How many nodes are run again, the line to write and the line to read; notes what the written one holds."""
+        """How many nodes are run again, the line to write and the line to read; records the prefix of the first."""
         states, slots, start = self._states, self._groups.slots, self._groups.start
         lengths, fresh = states.lengths[slots], start == 0
         usable = torch.where(lengths <= start[:, None], lengths, -1)
@@ -157,7 +157,7 @@ class StatePass:
         return torch.cat((before_tails.flatten(), before_logged.flatten(), before_rows)), last
 
     def _find_saves(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Which groups pass a prefix that is to be saved: the line, after how many rows, and the last of these."""
+        """Which groups pass a prefix to be saved: the line (-1: none), after how many rows, and the last of these."""
         groups, states = self._groups, self._states
         have, at = groups.start - self._again, states.save_at[groups.slots]
         passes = (at > have) & (at <= groups.start + groups.known)
@@ -169,7 +169,7 @@ class StatePass:
         return torch.where(passes, states.save_line[groups.slots], -1), after, torch.where(passes, row, 0)
 
     def _walk(self, last: Tensor, before: Tensor) -> Tensor:
-        """The rows that a convolution sees after `last` int64 [G], oldest first, [G, taps]."""
+        """The last rows, up to `last` int64 [G], that a convolution after it reads, oldest first, [G, taps]."""
         found = [last]
         for _ in range(self._taps - 1):
             found.insert(0, before[found[0]])
@@ -177,7 +177,7 @@ class StatePass:
 
 
 def _parents(rows: Rows, groups: Groups, nodes: int) -> Tensor:
-    """Of every node its parent's number, -1 for a child of the last known row, int64 [R]; -1 for all other rows."""
+    """Each node's parent by its number, -1 for a child of the last known row, int64 [R]; -1 for all other rows."""
     if rows.ancestors.device.type == "cpu" and not bool(groups.is_node.any()):
         return torch.full_like(rows.ancestors, -1)
     owner = groups.of_row.clamp(max=len(groups.slots) - 1)

@@ -1,13 +1,13 @@
-"""What recurrent layers remember of each sequence, beside the key-value cache.
+"""The recurrent layers' state of each sequence, kept in addition to the KV cache.
 
-A recurrent state cannot be cut back by moving a length, so drafts never enter it. What is stored is the state after
-tokens that are certain; of the draft's nodes a pass keeps only what they brought along (their inputs), and those that
-turn out to be accepted are run again, from these, at the beginning of the next pass. The numbers are the same, so text
-is the same with drafts and without.
+A recurrent state cannot be rolled back by shortening a length, so draft tokens never enter it. What is stored is the
+state after confirmed tokens; of the draft's nodes a forward pass keeps only the inputs, from which the accepted ones
+are run again at the beginning of the next pass. The numbers are the same, so the text is the same with and without
+drafts.
 
-A slot has two lines, used in turns: a pass reads the one with the longest prefix that it can continue from, and writes
-the other. So a pass that has failed can be run again, and nothing needs to be undone. Lines past the slots' hold states
-of prefixes for others to find (engine/saved_states.py), and the very last is the empty state.
+Each slot has two lines, used in turns: a pass reads the one with the longest prefix that it can continue from, and
+writes the other, so a failed pass can be run again and nothing needs to be undone. The lines after the slots' hold
+saved states of prefixes, for other requests to reuse (engine/saved_states.py), and the very last is the empty state.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ NEVER = 1 << 60  # longer than any text
 class StateShape:
     """What one recurrent layer keeps of a sequence."""
 
-    channels: int  # what its convolution reads of a row
-    taps: int  # earlier rows that the convolution looks at: its kernel size without one
-    gates: int = 0  # what a row brings along besides
+    channels: int  # values of a row that its convolution reads
+    taps: int  # earlier rows that the convolution reads: its kernel size minus one
+    gates: int = 0  # further inputs of a row
     heads: int = 0  # of the state; a layer that only convolves has none
     key_dim: int = 0
     value_dim: int = 0
 
     @property
     def size(self) -> int:
-        """Numbers in one line, with the columns that fill a block up."""
+        """Numbers in one line, including the columns that pad the last block."""
         return self.taps * self.channels + self.heads * self.key_dim * (-(-self.value_dim // COLUMNS) * COLUMNS)
 
     @property
     def logged(self) -> int:
-        """Numbers that are kept of a draft's node."""
+        """Numbers kept of each draft node."""
         return self.channels + self.gates
 
 
@@ -51,16 +51,16 @@ class States:
     shapes: list[StateShape]
     slots: int
     nodes: int  # the largest draft
-    tails: list[Tensor]  # each [lines, taps, channels]: what the convolution saw last
+    tails: list[Tensor]  # each [lines, taps, channels]: the last rows that the convolution read
     memory: list[Tensor]  # each as kernels.recurrence.make_memory lays it out
     logs: list[Tensor]  # each [2 * slots, nodes, channels + gates]: inputs of the nodes after a line's prefix
     lengths: Tensor  # int64 [slots, 2]: tokens in the prefix of each of a slot's lines
-    save_at: Tensor  # int64 [slots]: the prefix whose state is to be saved in passing
-    save_line: Tensor  # int64 [slots]: and where
+    save_at: Tensor  # int64 [slots]: the prefix whose state the next passes save on their way
+    save_line: Tensor  # int64 [slots]: the line that it is saved to
 
     @classmethod
     def allocate(cls, shapes: list[StateShape], slots: int, nodes: int, saved: int, device: torch.device) -> States:
-        """Lines for `slots`, padding's included, and `saved` more."""
+        """Allocate two lines for each of `slots` (padding's included), `saved` more, and the empty state."""
         lines, nodes = 2 * slots + saved + 1, max(1, nodes)
 
         def zeros(*shape: int) -> Tensor:
@@ -80,7 +80,7 @@ class States:
 
     @property
     def first_saved(self) -> int:
-        """The first line that is no slot's."""
+        """The first line after those of the slots."""
         return 2 * self.slots
 
     @property
@@ -89,13 +89,13 @@ class States:
         return len(self.tails[0]) - 2 * self.slots - 1
 
     def restore(self, slot: int, line: int, length: int) -> None:
-        """Begin a slot with a saved state."""
+        """Start a slot from a saved state of a prefix of `length` tokens."""
         for store in (*self.tails, *self.memory):
             store[2 * slot] = store[line]
         self.lengths[slot, 0], self.lengths[slot, 1] = length, NEVER
 
     def save_next(self, slots: list[int], ends: list[int], lines: list[int]) -> None:
-        """Which states the next passes save on their way, and where."""
+        """Set the prefix of each slot whose state the next passes save, and the line it goes to."""
         if not slots:
             return
         device = self.lengths.device
@@ -104,7 +104,7 @@ class States:
         self.save_line[where] = torch.tensor(lines, device=device)
 
     def keep_path(self, slots: Tensor, path: Tensor) -> None:
-        """A tree's accepted nodes, path int64 [G, N] from the root down, move to the front of what is kept of it."""
+        """Move a tree's accepted nodes, path int64 [G, N] from the root down, to the front of the slot's log."""
         lengths = self.lengths[slots]
         line = (2 * slots + torch.where(lengths < NEVER, lengths, -1).argmax(1))[:, None]
         order = torch.arange(path.shape[1], device=path.device)
@@ -114,10 +114,10 @@ class States:
 
 
 def line_bytes(shapes: list[StateShape]) -> int:
-    """What one state takes over all layers."""
+    """Bytes of one state over all layers."""
     return sum(shape.size for shape in shapes) * torch.float32.itemsize
 
 
 def slot_bytes(shapes: list[StateShape], nodes: int) -> int:
-    """What a slot takes: its two lines, and its draft's nodes twice."""
+    """Bytes of a slot: two lines, each with a log of the draft's nodes."""
     return 2 * (line_bytes(shapes) + max(1, nodes) * sum(s.logged for s in shapes) * torch.float32.itemsize)

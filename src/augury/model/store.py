@@ -124,7 +124,7 @@ def verify(path: Path) -> None:
 
 @dataclass(frozen=True, slots=True)
 class CachedModel:
-    """One thing in the cache."""
+    """One entry of the cache."""
 
     name: str
     kind: str  # "downloaded" or "converted"
@@ -135,7 +135,7 @@ class CachedModel:
 
 
 def entries() -> list[CachedModel]:
-    """What is in the cache, by name."""
+    """All entries of the cache, by name."""
     found = []
     for path in _children("models"):
         ours = path.name == DEFAULT_FILE
@@ -172,13 +172,13 @@ def _stamp(source: Path) -> dict[str, Any]:
 
 
 def _children(part: str) -> list[Path]:
-    """Finished things in one part of the cache; names with a dot are work in progress and locks."""
+    """Finished entries in one part of the cache; names that begin with a dot are work in progress and locks."""
     folder = cache_dir() / part
     return [path for path in sorted(folder.iterdir()) if path.name[0] != "."] if folder.is_dir() else []
 
 
 def _manifest(path: Path) -> dict[str, Any] | None:
-    """The manifest of a converted directory; none where it is missing or unreadable."""
+    """The manifest of a converted directory; None where it is missing or unreadable."""
     try:
         manifest = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -200,7 +200,7 @@ def _usable(path: Path) -> bool:
 
 
 def _record(file: Path) -> dict[str, Any]:
-    """What a file that has just been written is known by."""
+    """The sha256 and size of a file that has just been written, for the manifest."""
     return {"sha256": sha256_of(file), "size": file.stat().st_size}
 
 

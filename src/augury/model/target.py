@@ -1,4 +1,4 @@
-"""The seam between the engine and a model: rows in, logits and residual streams out.
+"""The interface between the engine and a model: rows in, logits and residual streams out.
 
 A pass is a packed list of token rows. A row belongs to a slot (a running request), sees the first `context` cache rows
 of that slot, and, if it is a node of a draft tree, also the cache rows of its own ancestors, named by the bits of one
@@ -27,7 +27,7 @@ NORMED = -1  # the feature id of the hidden state after the final norm
 
 @dataclass(slots=True)
 class TargetOutput:
-    """What a pass gives back."""
+    """The result of a forward pass."""
 
     logits: Tensor  # [L, vocabulary], in the type the head computes in: a float32 copy would cost more than it adds
     features: tuple[Tensor, ...] = ()  # one [R, hidden] stream for each feature id asked for, in that order
@@ -48,7 +48,7 @@ class KVCache:
 
     keys: list[Tensor] = field(default_factory=list)  # each [blocks * block_size, kv_heads, key_dim]
     values: list[Tensor] = field(default_factory=list)
-    pools: tuple[Tensor, Tensor] | None = None  # all layers' in one, [layers, rows, width], where their shapes agree
+    pools: tuple[Tensor, Tensor] | None = None  # all layers' in one tensor, [layers, rows, width], if shapes agree
     states: States | None = None  # of recurrent layers, where a model has any
 
     @classmethod
@@ -65,11 +65,11 @@ class KVCache:
 
     @property
     def stores(self) -> list[Tensor]:
-        """All of its tensors, a line for every row each."""
+        """All key and value tensors, each indexed by physical row."""
         return [*self.keys, *self.values]
 
     def move(self, source: Tensor, destination: Tensor) -> None:
-        """Copy physical rows onto others in every layer: the winning path of a tree moves into place."""
+        """Copy physical rows onto others in every layer: the accepted path of a tree moves into place."""
         for store in (*self.keys, *self.values):
             store[destination] = store[source]
 
@@ -86,7 +86,7 @@ class Target(Protocol):
     hidden_size: int
     num_layers: int
     max_position: int  # the longest context the checkpoint was made for
-    switch_length: int  # a text that grows past this must be read anew: all its keys change; 0: none does
+    switch_length: int  # a sequence that grows past this must be prefilled anew: all its keys change; 0: none does
     device: torch.device
     cache_dtype: torch.dtype
     layer_shapes: list[LayerShape]  # of the layers that attend
@@ -95,12 +95,12 @@ class Target(Protocol):
     any_size: bool  # whether a pass of a new size costs no more than others, so that none need be padded
     cache: KVCache  # assigned by the engine once it knows how many blocks it can afford
     split: Split | None  # how it is divided among ranks; None: it is whole
-    layers: list[Layer]  # our own decoder's; none of a model that runs through transformers
+    layers: list[Layer]  # our own decoder's; empty for a model that runs through transformers
     draft_split: Split | None  # how its drafters are divided among ranks; None: every rank has the whole of them
 
     @property
     def words(self) -> tuple[int, int] | None:
-        """This rank's tokens, first and one past the last, where ranks have logits of their own; None: of all."""
+        """This rank's tokens, first and one past the last, where the vocabulary is divided among ranks; else None."""
         ...
 
     def forward(self, rows: Rows, features: tuple[int, ...] = ()) -> TargetOutput:

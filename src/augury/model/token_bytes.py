@@ -1,4 +1,4 @@
-"""The bytes of a token, which its text does not show if it is part of a character."""
+"""The bytes of single tokens, which their text does not show where a token is only part of a character."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from augury.model.token_bytes import TokenBytes
 
 
 class Tokenizer:
-    """A thin wrapper over transformers' tokenizer, or what stands for it, with the decoder that runs every token."""
+    """A thin wrapper over transformers' tokenizer or PlainTokenizer, with the decoder that runs for every token."""
 
     def __init__(self, directory: Path) -> None:
         os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # its thread pool and ours would fight over the cores
@@ -27,7 +27,7 @@ class Tokenizer:
             self.inner: Any = _load(directory)
         except ImportError:
             raise
-        except Exception as error:  # the library reads whatever stands in the files, and fails in its own ways
+        except Exception as error:  # the library raises whatever a strange file leads it to
             raise ModelError(f"no usable tokenizer in {directory}: {one_line(error)}") from None
         self.eos_ids = _eos_ids(directory, self.inner)
 
@@ -35,7 +35,7 @@ class Tokenizer:
         return len(self.inner)
 
     def whole(self) -> Any:
-        """transformers' own tokenizer; who has it may change it, so it is the one in use from then on."""
+        """transformers' own tokenizer; a caller may change it, so it is the one in use from then on."""
         self.inner = getattr(self.inner, "whole", self.inner)
         return self.inner
 
@@ -48,7 +48,7 @@ class Tokenizer:
         return ids
 
     def decoder(self, skip_special: bool) -> Callable[[list[int]], str]:
-        """A function from ids to text."""
+        """A function that turns token ids into text."""
         rust = getattr(self.inner, "_tokenizer", None)
         if rust is not None:  # skips several Python layers
             return lambda ids: rust.decode(ids, skip_special_tokens=skip_special)
@@ -85,7 +85,7 @@ class Tokenizer:
 
 
 class NoTokenizer(Tokenizer):
-    """For `skip_tokenizer_init`: tokens go in, tokens come out, and their text is empty."""
+    """For `skip_tokenizer_init`: prompts and answers are token ids, and all text is empty."""
 
     def __init__(self, directory: Path) -> None:
         self.inner = None
@@ -95,20 +95,20 @@ class NoTokenizer(Tokenizer):
         return 0
 
     def encode(self, text: str, special: bool = True) -> list[int]:
-        """Refuse."""
+        """Raise a ModelError."""
         raise ModelError("skip_tokenizer_init=True leaves no tokenizer to read texts with; give prompt_token_ids.")
 
     def decoder(self, skip_special: bool) -> Callable[[list[int]], str]:
-        """Return the empty text."""
+        """A function that returns the empty text."""
         return lambda ids: ""
 
     def chat(self, messages: list[dict[str, Any]], **options: Any) -> list[int]:
-        """Refuse."""
+        """Raise a ModelError."""
         return self.encode("")
 
 
 def _load(directory: Path) -> Any:
-    """The tokenizer of a directory; looking for its class takes longer than all the rest, so a plain one is named."""
+    """The tokenizer of a directory; AutoTokenizer's search for a class takes longest, so known classes skip it."""
     if (plain := plain_tokenizer(directory)) is not None:
         return plain
     settings = directory / "tokenizer_config.json"

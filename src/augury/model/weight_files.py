@@ -13,7 +13,7 @@ from augury.model.errors import ModelError
 
 SAFE, PICKLED = "model.safetensors", "pytorch_model.bin"  # a checkpoint's one file; its index is named after it
 PICKLE_ENDINGS = (".bin", ".pt")
-MASK_FILE = "mask_embedding.pt"  # of DFlash: a vector beside the weights
+MASK_FILE = "mask_embedding.pt"  # of DFlash: a vector next to the weights
 # Files of a training run are neither weights nor plain tensors.
 OTHERS = (
     MASK_FILE,
@@ -28,7 +28,7 @@ OTHERS = (
 
 
 def weight_files(directory: Path) -> list[Path]:
-    """Every file with weights; safetensors win where both formats are there, and an empty list means none."""
+    """Every file with weights: safetensors if there are any, else pickles; an empty list means none."""
     for single, endings in ((SAFE, (".safetensors",)), (PICKLED, PICKLE_ENDINGS)):
         found = [path for path in directory.iterdir() if path.suffix in endings and path.name not in OTHERS]
         index = index_of(directory, single)
@@ -46,12 +46,12 @@ def has_weights(directory: Path) -> bool:
 
 
 def index_of(directory: Path, single: str) -> Path:
-    """Where the list of shards stands, if the checkpoint is not one file."""
+    """The path of the shard index, which exists if the checkpoint is not one file."""
     return directory / f"{single}.index.json"
 
 
 def indexed(index: Path) -> list[Path]:
-    """The shards that an index names, which all are there and lie in its directory."""
+    """The shards that an index names; raises unless all of them are files in its directory."""
     try:
         names = set(json.loads(index.read_text(encoding="utf-8-sig"))["weight_map"].values())
     except (OSError, ValueError, KeyError, AttributeError, TypeError, RecursionError) as error:
@@ -66,6 +66,6 @@ def indexed(index: Path) -> list[Path]:
 
 
 def _leaves(name: str) -> bool:
-    """Whether a name points elsewhere; links are followed, because the hub's cache consists of them."""
+    """Whether a name points outside the directory; links are followed, because the hub's cache consists of them."""
     path = PurePosixPath(name.replace("\\", "/"))
     return not name or "\0" in name or path.is_absolute() or ".." in path.parts

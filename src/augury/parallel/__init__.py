@@ -1,1 +1,1 @@
-"""Several processes that run one model between them: who has which part, and how they talk."""
+"""Several processes that run one model together: which rank has which part, and how they communicate."""

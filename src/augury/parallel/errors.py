@@ -1,7 +1,7 @@
-"""What goes wrong between ranks."""
+"""Errors between ranks."""
 
 from __future__ import annotations
 
 
 class RanksLost(RuntimeError):
-    """A rank is gone or out of step: the engine ends with it, because no pass can be finished any more."""
+    """A rank has ended or is out of step: the engine stops, because no forward pass can complete any more."""

@@ -1,6 +1,6 @@
-"""The ranks of one engine and what they say to each other: gloo between CPUs, NCCL between GPUs.
+"""The ranks of one engine and how they communicate: gloo between CPUs, NCCL between GPUs.
 
-Two channels. `work` carries tensors in the midst of a pass, and every rank takes part in each exchange. `control`
+Two channels. `work` carries tensors during a forward pass, and every rank takes part in each exchange. `control`
 carries what rank 0 has decided, as JSON: it may be silent for days, so it never times out; a rank that dies closes its
 sockets, which ends both channels at once.
 """
@@ -33,12 +33,12 @@ CLOSED = "they were told to leave"
 
 
 class Ranks:
-    """This process among those that share a model."""
+    """This process as one of the ranks that share a model."""
 
     def __init__(self, store: Any, rank: int, size: int, device: torch.device, loopback: bool = True) -> None:
-        """Meet the others at `store`; with `loopback` all of them are on this machine."""
+        """Connect to the others through `store`; with `loopback` all of them are on this machine."""
         self.rank, self.size, self.device = rank, size, device
-        self.explain: Callable[[str], str] = str  # what is known of the ranks' processes, added to an error
+        self.explain: Callable[[str], str] = str  # adds what is known of the ranks' processes to an error
         self.check: Callable[[], None] = _nothing  # raises RanksLost if one of them has ended
         self._together = False
         self._control: Any = _gloo(store, "control", rank, size, FOR_EVER, loopback)
@@ -51,21 +51,21 @@ class Ranks:
         else:
             self._work = _gloo(store, "work", rank, size, PATIENCE, loopback)
 
-    # --- in a pass ---------------------------------------------------------------------------------------------------
-
     @staticmethod
     def arrive(store: Any, rank: int) -> None:
-        """Say at the meeting place that a rank is there."""
+        """Announce in the store that a rank has started."""
         store.set(f"rank {rank}", "here")
 
     @staticmethod
     def arrived(store: Any, rank: int) -> bool:
-        """Whether it is."""
+        """Whether a rank has announced itself in the store."""
         return bool(store.check([f"rank {rank}"]))
+
+    # --- in a pass ---------------------------------------------------------------------------------------------------
 
     @contextmanager
     def together(self) -> Iterator[None]:
-        """What all ranks run at the same time; an error in it leaves them out of step for good."""
+        """Enclose what all ranks run at the same time; an error in it leaves them out of step for good."""
         before, self._together = self._together, True
         try:
             yield
@@ -92,15 +92,15 @@ class Ranks:
         return torch.cat([part[:, :width] for part, width in zip(parts, widths, strict=True)], dim=1)
 
     def total(self, x: Tensor) -> Tensor:
-        """The sum over all ranks, in x's own memory."""
+        """All-reduce x in place to the sum over all ranks."""
         return self._reduce(x, dist.ReduceOp.SUM)
 
     def largest(self, x: Tensor) -> Tensor:
-        """The largest of all ranks, element by element, in x's own memory."""
+        """All-reduce x in place to the maximum over all ranks, element by element."""
         return self._reduce(x, dist.ReduceOp.MAX)
 
     def least(self, number: int) -> int:
-        """The smallest of the ranks' numbers."""
+        """The smallest `number` of all ranks."""
         return -int(self.largest(torch.tensor([-number], device=self.device)).item())
 
     def _reduce(self, x: Tensor, by: Any) -> Tensor:
@@ -113,14 +113,14 @@ class Ranks:
     # --- between passes ----------------------------------------------------------------------------------------------
 
     def tell(self, message: Any) -> None:
-        """Rank 0: say something to all others."""
+        """Send a message to all other ranks, as rank 0."""
         words = _as_words(json.dumps(message, separators=(",", ":")).encode())
         self._broadcast(words[:HEAD], 0)
         if len(words) > HEAD:
             self._broadcast(words[HEAD:], 0)
 
     def hear(self) -> Any:
-        """Another rank: wait for what rank 0 says next."""
+        """Wait for rank 0's next message, as another rank."""
         words = torch.zeros(HEAD, dtype=torch.int64)
         self._broadcast(words, 0)
         rest = _words_of(int(words[0])) - HEAD
@@ -131,11 +131,11 @@ class Ranks:
         return json.loads(_as_bytes(words))
 
     def close(self) -> None:
-        """Let go of the channels while the interpreter is whole: at its end torch's threads may abort the process."""
+        """Drop the channels before the interpreter shuts down: at that point torch's threads may abort the process."""
         self._control = self._work = None
 
     def abort(self) -> None:
-        """Free a rank that waits on its GPU for one that will never answer."""
+        """Release a rank whose GPU waits for another that will never answer."""
         if self.device.type == "cuda" and self._work is not None:
             self._work.abort()
 
@@ -162,11 +162,11 @@ class Ranks:
 
 
 def _nothing() -> None:
-    """No progress is shown."""
+    """Check nothing: there are no processes to watch."""
 
 
 def _words_of(length: int) -> int:
-    """Words of a message of so many bytes: its length, and the bytes."""
+    """The int64 words of a message of `length` bytes: one for the length, the bytes, and padding up to HEAD."""
     return max(HEAD, 1 + -(-length // 8))
 
 

@@ -1,8 +1,8 @@
 """Which part of a model each rank has: attention heads, lines of matrices, tokens of the vocabulary.
 
-Shares are contiguous and as even as whole units allow; none need be of the same size. Heads are divided by groups that
-share a key, so that a rank keeps the keys of its own groups alone; where there are more ranks than keys, several ranks
-keep the same key and divide the queries that read it.
+Shares are contiguous and as even as whole units allow; they need not be of the same size. Heads are divided by groups
+that share a key-value head ("key"), so that a rank keeps the keys of its own groups alone; where there are more ranks
+than keys, several ranks keep the same key and divide the query heads that read it.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import NamedTuple
 
-WORDS = 64  # tokens of the vocabulary in a unit: what the draw looks at together, and whole words of grammars' masks
+WORDS = 64  # tokens of the vocabulary in a unit: the block that sampling reads, and whole words of grammars' masks
 
 
 class HeadShare(NamedTuple):
@@ -27,7 +27,7 @@ def edges(count: int, size: int, unit: int = 1) -> list[int]:
 
 
 def widths(count: int, size: int, unit: int = 1) -> list[int]:
-    """How large each rank's share is."""
+    """The size of each rank's share."""
     return [last - first for first, last in pairwise(edges(count, size, unit))]
 
 
@@ -38,7 +38,7 @@ def share(count: int, rank: int, size: int, unit: int = 1) -> tuple[int, int]:
 
 
 def fits(heads: int, kv_heads: int, size: int) -> bool:
-    """Whether so many ranks can divide so many heads."""
+    """Whether `size` ranks can divide these heads."""
     if size <= kv_heads:
         return True
     return heads % size == 0 and size % kv_heads == 0
@@ -55,11 +55,11 @@ def head_share(heads: int, kv_heads: int, rank: int, size: int) -> HeadShare:
 
 
 def head_widths(heads: int, kv_heads: int, size: int) -> list[int]:
-    """How many queries each rank has."""
+    """The number of query heads of each rank."""
     spans = [head_share(heads, kv_heads, rank, size).queries for rank in range(size)]
     return [last - first for first, last in spans]
 
 
 def sizes_that_fit(heads: int, kv_heads: int) -> list[int]:
-    """Every number of ranks that can divide so many heads."""
+    """Every number of ranks that can divide these heads."""
     return [size for size in range(1, heads + 1) if fits(heads, kv_heads, size)]

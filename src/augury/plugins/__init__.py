@@ -1,1 +1,1 @@
-"""Augury's parts inside other people's servers."""
+"""The parts of Augury that run inside other servers."""

@@ -1,7 +1,7 @@
-"""Texts as batches with the target's features behind every token, made when they are needed.
+"""Texts as batches with the target's features of every token, computed when they are needed.
 
-Batches are a function of the seed and the number of the step alone, so that a run that is resumed sees what it would
-have seen. Texts of a batch are about as long as one another: little is padding.
+Batches are a function of the seed and the number of the step alone, so that a resumed run gets the batches it would
+have got. Texts of a batch are of similar length, so that there is little padding.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from augury.model.foreign import decoder_layers, quietly
 from augury.model.target import NORMED
 from augury.train.corpus import Corpus
 
-WIDTHS = 32  # tokens between the widths of batches on a GPU
+WIDTHS = 32  # widths of batches on a GPU are multiples of this
 POOL = 32  # batches among which texts are sorted by length
 
 
 @dataclass(slots=True)
 class Batch:
-    """Padded texts and what the target makes of them."""
+    """Padded texts with the target's features of them."""
 
     tokens: Tensor  # int64 [B, T]
     starts: Tensor  # int64 [B]: where answers begin
@@ -35,7 +35,7 @@ class Batch:
 
 
 class Order:
-    """Which texts make up each step, every one once an epoch."""
+    """Which texts make up each step; none comes twice in an epoch."""
 
     def __init__(self, corpus: Corpus, size: int, longest: int, seed: int = 0) -> None:
         self.size, self._seed = min(size, len(corpus)), seed
@@ -62,7 +62,7 @@ class Order:
 
 
 class Teacher:
-    """The target as transformers runs it, its layers watched."""
+    """The target as transformers runs it, with hooks that record the outputs of its layers."""
 
     def __init__(self, directory: Path, layers: tuple[int, ...], device: torch.device, dtype: torch.dtype) -> None:
         from transformers import AutoModelForCausalLM
@@ -71,7 +71,7 @@ class Teacher:
             model: Any = AutoModelForCausalLM.from_pretrained(directory, dtype=dtype, local_files_only=True)
         self.model = model.to(device).eval().requires_grad_(False)
         self.directory, self.device, self._layers, self._found = directory, device, layers, dict[int, Tensor]()
-        self._kept: tuple[Tensor, Tensor, Tensor] | None = None  # the batch of a corpus that is a single one
+        self._kept: tuple[Tensor, Tensor, Tensor] | None = None  # the last batch, if it was all of its corpus
         self.embedding: Tensor = self.model.get_input_embeddings().weight
         self.head: Tensor = self.model.get_output_embeddings().weight
         stack = decoder_layers(self.model)
@@ -87,12 +87,12 @@ class Teacher:
         self._found[number] = out if isinstance(out, Tensor) else out[0]
 
     def _width(self, longest: int) -> int:
-        """Of a batch: on a GPU there are few widths, since steps of each are recorded."""
+        """The padded width of a batch: on a GPU there are few, since steps are recorded for each."""
         return -(-longest // WIDTHS) * WIDTHS if self.device.type == "cuda" else longest
 
     @torch.no_grad()
     def batch(self, corpus: Corpus, numbers: list[int], longest: int, step: int = 0) -> Batch:
-        """Run the target over some texts, cut at `longest` tokens; padding is at the end, where nobody looks back."""
+        """Run the target over some texts, cut at `longest` tokens; padding is at the end, where no row sees it."""
         texts = [corpus.text(number)[:longest] for number in numbers]
         tokens = torch.zeros(len(texts), self._width(max(map(len, texts))), dtype=torch.int64)
         for row, text in zip(tokens, texts, strict=True):
@@ -106,7 +106,7 @@ class Teacher:
         return Batch(tokens, starts, lengths, streams, normed, noise)
 
     def _seen(self, tokens: Tensor, keep: bool) -> tuple[Tensor, Tensor]:
-        """The last states of a batch and its layers' streams; kept where the next batch has the same texts."""
+        """The final states of a batch and its layers' streams; `keep` them for a next batch with the same texts."""
         if self._kept is not None and torch.equal(self._kept[0], tokens):
             return self._kept[1:]
         normed: Tensor = self.model.get_decoder()(input_ids=tokens, use_cache=False).last_hidden_state

@@ -1,8 +1,8 @@
 """Drafts of a language model as branches of its text: from every row of whole batches, in a few passes.
 
-A branch is what row r drafts, and lies behind the text in the same sequence. Its row at depth d (the first is 1) stands
-at position r + 1 + d and sees the text up to token r + 1 and its own rows before it, which a mask says. The mask is the
-same for all texts of a batch: padding stands behind every row that counts.
+A branch is what row r drafts, and follows the text in the same sequence. Its row at depth d (the first is 1) has
+position r + 1 + d and attends to the text up to token r + 1 and to its own rows before it, by a mask. The mask is the
+same for all texts of a batch: padding comes after every row that counts.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from torch import Tensor
 def sight(length: int, branches: list[Tensor]) -> Tensor:
     """Which rows see which, bool [N, N]: `length` rows of text, and one row for each branch of every depth.
 
-    Each depth has the branches int64 [n] that reach it, by the row of the text they begin at.
+    `branches` has for each depth the branches int64 [n] that reach it, by the row of the text they begin at.
     """
     device = branches[0].device
     text = torch.arange(length, device=device)
@@ -36,7 +36,7 @@ def places_of(length: int, branches: list[Tensor]) -> Tensor:
 def masked_states(model: Any, tokens: Tensor, branches: list[Tensor], mask: Tensor) -> list[Tensor]:
     """Normed states of the text [B, T, H] and of every depth [B, n, H] of branches made of masks, in one pass.
 
-    `mask` [H] is what a mask is embedded as.
+    `mask` [H] is the embedding of a mask.
     """
     count, length = tokens.shape
     widths = [length, *map(len, branches)]
@@ -49,8 +49,8 @@ def masked_states(model: Any, tokens: Tensor, branches: list[Tensor], mask: Tens
 def decoded(model: Any, x: Tensor, positions: Tensor, seen: Tensor | None = None, cache: Any = None) -> Tensor:
     """Normed states [B, Q, H] of embedded tokens [B, Q, H] at positions [Q]; without `seen` each row sees those before.
 
-    The layers of transformers' model, without the code around them that asks a device what a mask holds: steps are
-    recorded, and nothing may wait in a recording.
+    Runs the layers of transformers' model without the code around them, which reads a mask's content from the device:
+    steps are recorded as CUDA graphs, and nothing may wait for the device in a recording.
     """
     turned = model.rotary_emb(x, positions[None])
     for layer in model.layers:
@@ -68,7 +68,7 @@ def decoded(model: Any, x: Tensor, positions: Tensor, seen: Tensor | None = None
 
 
 class Branching:
-    """Branches that are written token by token, over the keys of the text and of their own rows."""
+    """Branches that are drafted token by token, over the cached keys of the text and of their own rows."""
 
     def __init__(self, model: Any, tokens: Tensor) -> None:
         from transformers import DynamicCache
@@ -76,12 +76,12 @@ class Branching:
         self._model, self._cache, self._length = model, DynamicCache(), tokens.shape[1]
         self._rows = torch.arange(self._length - 1, device=tokens.device)
         positions = torch.arange(self._length, device=tokens.device)
-        #: those of each row's newest token, [B, R, H]
+        #: the states of each row's newest token, [B, R, H]
         self.states = decoded(model, model.embed_tokens(tokens), positions, cache=self._cache)[:, 1:]
         self._depth = 0
 
     def write(self, tokens: Tensor) -> Tensor:
-        """Put one token [B, R] behind every branch; the states at them."""
+        """Append one token [B, R] to every branch; returns the states at them."""
         self._depth += 1
         seen = sight(self._length, [self._rows] * self._depth)[-len(self._rows) :]
         self.states = decoded(

@@ -1,4 +1,4 @@
-"""What a server collected (`augury serve --collect`), as texts to train on."""
+"""Reads what a server collected (`augury serve --collect`), as texts to train on."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from augury.config.errors import ConfigError
 from augury.config.fingerprint import fingerprint, name_of
 from augury.train.corpus import SHORTEST, Corpus
 
-HELD = 20  # every so many-th prompt is kept for validation
+HELD = 20  # one prompt in this many is held out for validation
 MOST = 2**31  # more than any token id
 Text = tuple[list[int], list[int], bool]
 
@@ -21,7 +21,7 @@ def read_collected(
 ) -> tuple[Corpus, Corpus]:
     """The texts to train on, and those to validate with.
 
-    Answers that begin past `longest` tokens are left out, and those to prompts that are held out.
+    Answers that begin past `longest` tokens are left out, and so are those whose prompts `left_out` holds out.
     """
     about = _about(directory, target)
     texts = _all(directory, longest)
@@ -50,7 +50,7 @@ def _all(directory: Path, longest: int) -> list[Text]:
 
 
 def _divided(texts: list[Text]) -> tuple[list[Text], list[Text]]:
-    """What is trained on and what is held: by prompts, because one that is asked again is answered alike."""
+    """Split texts into training and held-out ones, by prompts, because a repeated prompt is answered alike."""
     asked = [tuple(prompt) for prompt, _, _ in texts]
     kept = set(list(dict.fromkeys(asked))[::HELD])
     held = {(one, tuple(text[1])): text for one, text in zip(asked, texts, strict=True) if one in kept}
@@ -58,7 +58,7 @@ def _divided(texts: list[Text]) -> tuple[list[Text], list[Text]]:
 
 
 def _about(directory: Path, target: Path) -> dict[str, str]:
-    """Whose answers these are; a drafter must not learn those of another target."""
+    """The description of the answers; refused if another target gave them, whose answers a drafter must not learn."""
     try:
         about: dict[str, str] = json.loads((directory / "about.json").read_text())
         whose, mark = about["target"], about["fingerprint"]
@@ -72,7 +72,7 @@ def _about(directory: Path, target: Path) -> dict[str, str]:
 
 
 def _texts(file: Path, longest: int) -> Iterator[Text]:
-    """The answers of one file; a line that a killed server left half written is passed over."""
+    """The answers of one file; a line that a killed server left half written is skipped."""
     with file.open(encoding="utf-8", errors="replace") as lines:
         for line in lines:
             try:

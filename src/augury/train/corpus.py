@@ -1,8 +1,8 @@
-"""What a target answers to many prompts, as token ids: the text that drafters are trained on.
+"""A target's answers to many prompts, as token ids: the text that drafters are trained on.
 
-A drafter must guess what the target says, not what people wrote, so prompts are kept and answers are made anew. Only
-token ids are stored (a million tokens are 4 MB); the features behind them are computed again whenever a batch needs
-them, which costs less than reading them from a disk.
+A drafter must guess what the target says, not what people wrote, so prompts are kept and answers are generated anew.
+Only token ids are stored (a million tokens are 4 MB); their features are computed again whenever a batch needs them,
+which costs less than reading them from a disk.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from augury.config.sampling import SamplingParams
 FORMAT = "augury-corpus-1"
 TEMPERATURE = 0.8  # of sampled answers
 SHORTEST = 3  # tokens of an answer; there is nothing to guess in less
-AT_ONCE = 8192  # prompts handed to the engine together: it is seldom short of work, and the bar moves now and then
+AT_ONCE = 8192  # prompts per call of the engine: it is seldom short of work, and the progress bar moves now and then
 
 
 @dataclass
@@ -50,7 +50,7 @@ class Corpus:
         return self.tokens[end - int(self.lengths[number]) : end].long()
 
     def within(self, longest: int) -> Corpus:
-        """The texts whose answers have begun, and have enough to guess, before `longest` tokens."""
+        """The texts with at least SHORTEST tokens of answer among their first `longest` tokens."""
         kept = self.starts + SHORTEST <= self.lengths.clamp(max=longest)
         if kept.all():
             return self
@@ -58,12 +58,12 @@ class Corpus:
         return Corpus(tokens, self.starts[kept], self.lengths[kept], self.sampled[kept], self.about)
 
     def save(self, path: Path) -> None:
-        """Write one file."""
+        """Write the corpus to one file."""
         tensors = {name: getattr(self, name) for name in ("tokens", "starts", "lengths", "sampled")}
         path.parent.mkdir(parents=True, exist_ok=True)
         fresh = path.with_name(f".{path.name}.{os.getpid()}.tmp")
         save_file(tensors, fresh, {"format": FORMAT, "about": json.dumps(self.about)})
-        os.replace(fresh, path)  # a kill leaves no half of it
+        os.replace(fresh, path)  # a killed process leaves no partial file
 
     @classmethod
     def load(cls, path: Path) -> Corpus:
@@ -109,9 +109,9 @@ def answer(
     about: dict[str, Any] | None = None,
     tick: Callable[[int], None] = lambda done: None,
 ) -> Corpus:
-    """Have the target answer every prompt, some greedily and some with a temperature; each by a seed of its own.
+    """Have the target answer every prompt, some greedily and some with a temperature, each with a seed of its own.
 
-    A greedy text repeats itself more than served text does; drafters that saw only such text are worse at the rest.
+    A greedy text repeats itself more than served text does; drafters trained only on such text are worse on the rest.
     """
     texts: list[tuple[list[int], list[int], bool]] = []
     for first in range(0, len(prompts), AT_ONCE):

@@ -1,8 +1,8 @@
 """Several processes that train one drafter, each on its share of every step (torchrun starts them).
 
-A step's texts are cut into parts as they are where they do not fit into memory at once, and each process takes some:
-the sum of all gradients is that of one process that takes every part in turn. Only the first process measures, asks the
-target and writes files.
+A step's texts are cut into parts, as they are for gradient accumulation, and each process takes some: the sum of all
+gradients is that of one process that takes every part in turn. Only the first process validates, has the target answer
+and writes files.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ PATIENCE = timedelta(hours=24)  # others wait while the first has the target ans
 
 
 class Crew:
-    """This process among them; alone where nobody started others."""
+    """This process as one of them, or alone if no others were started."""
 
     def __init__(self, rank: int = 0, size: int = 1) -> None:
         self.rank, self.size = rank, size
 
     @classmethod
     def join(cls) -> Crew:
-        """The crew that torchrun has started this process in, if it has."""
+        """Join the processes that torchrun has started, if it has."""
         size = int(os.environ.get("WORLD_SIZE", "1"))
         if size == 1:
             return cls()
@@ -42,7 +42,7 @@ class Crew:
 
     @property
     def first(self) -> bool:
-        """Whether this process measures and writes."""
+        """Whether this process validates and writes."""
         return self.rank == 0
 
     def mine(self, parts: list[Any]) -> list[Any]:
@@ -51,7 +51,7 @@ class Crew:
 
     @torch.no_grad()
     def add_up(self, tensors: list[Tensor]) -> None:
-        """Put the sum over all processes into every tensor, in one exchange."""
+        """All-reduce every tensor to the sum over all processes, in one exchange."""
         if self.size == 1:
             return
         flat = _flatten_dense_tensors(tensors)
@@ -68,7 +68,7 @@ class Crew:
         self.add_up(tensors)
 
     def tell(self, make: Callable[[], Found]) -> Found:
-        """What the first process makes, in all of them; the others wait for it."""
+        """Call `make` in the first process and return its result in all of them; the others wait for it."""
         if self.size == 1:
             return make()
         box: list[Any] = [make() if self.first else None]
@@ -77,7 +77,7 @@ class Crew:
         return found
 
     def leave(self) -> None:
-        """Say good-bye to the others."""
+        """Leave the process group."""
         if self.size > 1 and dist.is_initialized():
             dist.destroy_process_group()
 

@@ -21,23 +21,23 @@ from augury.train.words import Competition, fading
 LAYERS = 2
 ANCHORS = 24  # blocks of a lesson in a step
 THETA = 1e4  # positions matter more than in a target that reads long texts
-SHARPNESS = 2.5  # of queries, at first
+SHARPNESS = 2.5  # initial weight of the query norms
 
 
 @dataclass(slots=True)
 class Blocks:
-    """Some lessons packed: their context, and blocks that begin behind some places of it."""
+    """Some lessons packed: their context, and blocks that begin at some positions of it."""
 
     streams: Tensor  # [R, n * H]
     positions: Tensor  # int64 [R]
     newest: Tensor  # int64 [B]: the known token that a block begins with
     anchor: Tensor  # int64 [B]: its position
     ahead: Tensor  # int64 [B, depth]: what the masks stand for, -1 past the end of the text
-    seen: Tensor  # bool [B, R]: what stands before the block in its own text
+    seen: Tensor  # bool [B, R]: the rows before the block in its own text
 
 
 def pack(lessons: list[Lesson], layers: tuple[int, ...], depth: int, dice: torch.Generator) -> Blocks:
-    """Blocks at random places of each answer."""
+    """Blocks at random positions of each answer."""
     parts = []
     for number, lesson in enumerate(lessons):
         spots = torch.arange(lesson.start, len(lesson.tokens) - 1)
@@ -73,14 +73,14 @@ class DFlash(nn.Module):
         self.norm = nn.RMSNorm(shape.hidden, eps=shape.eps)
 
     def made_layer(self, shape: LayerSizes) -> DecoderLayer:
-        """One of its layers."""
+        """A fresh layer, of the kind that the network consists of."""
         return DecoderLayer(shape, normed=True)
 
     def begin(self) -> None:
-        """What a relative starts from beside small random matrices."""
+        """Initialise what a subclass adds, after all matrices were set to small random numbers."""
 
     def forward(self, study: Study, blocks: Blocks, mask: int, anchored: bool = False) -> Tensor:
-        """What the output matrix reads at the masks, [B, depth, H]; `anchored`: at the known token, and a mask less."""
+        """The states [B, depth, H] to guess from: at the masks; if `anchored`, at the known token and fewer masks."""
         count, depth = blocks.ahead.shape
         size = depth + 1 - int(anchored)
         context = self.hidden_norm(self.fc(blocks.streams))
@@ -94,7 +94,7 @@ class DFlash(nn.Module):
 
             def attend(read: Tensor, attention: Attention = attention, shared: KeysValues = shared) -> Tensor:
                 keys, values = attention.keys_values(read, positions)
-                # Every row of a block sees all rows of it: row i of each block, once for every row that looks.
+                # Every row of a block sees all rows of it: row i of each block, once for every row that attends.
                 own = [(row(keys, i, size), row(values, i, size)) for i in range(size)]
                 attended: Tensor = attention(read, positions, shared, seen, own)
                 return attended
@@ -104,7 +104,7 @@ class DFlash(nn.Module):
         return final
 
     def through(self, layer: DecoderLayer, x: Tensor, attend: Callable[[Tensor], Tensor], size: int) -> Tensor:
-        """The rows of blocks of `size` behind a layer, [B * size, H]."""
+        """Run a layer on the rows of blocks of `size`, [B * size, H]."""
         return layer.after(attend(layer.input_layernorm(x)), x)
 
 
@@ -114,7 +114,7 @@ def row(x: Tensor, i: int, size: int) -> Tensor:
 
 
 def begin(module: DFlash, shape: LayerSizes) -> None:
-    """Small random matrices; but the context is the target's last stream, and attention looks at few places."""
+    """Small random matrices, but the context starts as the target's last stream, and attention starts sharp."""
     shake(module)
     with torch.no_grad():
         module.fc.weight[:, -shape.hidden :] += torch.eye(shape.hidden)
@@ -125,13 +125,13 @@ def begin(module: DFlash, shape: LayerSizes) -> None:
 
 Made = TypeVar("Made", bound=DFlash)
 Judge = Callable[[Made, Competition, Blocks, Tensor], Tensor]
-"""(module, competition, blocks, what is read at them [B, depth, H]) -> the loss of a step."""
+"""(module, competition, blocks, their states [B, depth, H]) -> the loss of a step."""
 
 
 def learn_blocks(
     study: Study, recipe: Recipe, made: Callable[[LayerSizes, int], Made], judge: Judge[Made], anchored: bool = False
 ) -> tuple[Made, LayerSizes, float]:
-    """A network of blocks, its sizes and its last loss, trained on the answers' blocks of `depth` guesses."""
+    """Train a network on blocks of `depth` guesses of the answers; returns it, its sizes and its last loss."""
     shape = replace(LayerSizes.like(study.config), theta=THETA)
     layers = block_layers(study.config.num_hidden_layers)
     module = made(shape, len(layers))
@@ -148,24 +148,24 @@ def learn_blocks(
 
 
 def mask_of(target: Any) -> int:
-    """The token that stands for a mask: its embedding is nobody's otherwise."""
+    """The mask token: the last of the vocabulary, whose embedding is assumed to be unused."""
     return int(target.vocab_size) - 1
 
 
 def block_loss(module: DFlash, competition: Competition, blocks: Blocks, read: Tensor) -> Tensor:
-    """What the tokens ahead are to the output matrix."""
+    """The cross entropy of the tokens ahead, later ones weighing less."""
     return fading([competition.loss(read[:, i], blocks.ahead[:, i]) for i in range(read.shape[1])])
 
 
 def train_dflash(study: Study, directory: Path, recipe: Recipe) -> float:
-    """Train it to fill blocks of `depth` masks; gives the last loss."""
+    """Train it to fill blocks of `depth` masks; returns the last loss."""
     module, shape, last = learn_blocks(study, recipe, DFlash, block_loss)
     export(module, dflash_config(study.config, shape, LAYERS, recipe.depth, mask_of(study.config)), directory)
     return last
 
 
 def dflash_config(target: Any, shape: LayerSizes, layers: int, depth: int, mask: int) -> dict[str, Any]:
-    """What config.json says."""
+    """The content of config.json."""
     return shape.config(target.vocab_size, target.max_position_embeddings, layers) | {
         "architectures": ["DFlashDraftModel"],
         "model_type": "qwen3",

@@ -22,7 +22,7 @@ TAPS, GROUP, RANK, TOP_K = 2, 16, 32, 16
 
 
 class GroupedConv(nn.Module):
-    """Mixes a row with those before it in its block, before a part of a layer and behind it."""
+    """Mixes a row with those before it in its block, before a part of a layer and after it."""
 
     def __init__(self, hidden: int, group: int) -> None:
         super().__init__()
@@ -31,7 +31,7 @@ class GroupedConv(nn.Module):
         self.kernel_projection = nn.Linear(hidden, 2 * TAPS * (hidden // group), bias=False)
 
     def around(self, inner: Callable[[Tensor], Tensor], x: Tensor, size: int) -> Tensor:
-        """The part run on the rows of blocks of `size`, [B * size, H]."""
+        """Run `inner` on the rows of blocks of `size`, [B * size, H], between the two convolutions."""
         corrections = self.kernel_projection(x).view(len(x) // size, size, 2, TAPS, -1)
         return self._mixed(inner(self._mixed(x, 0, corrections)), 1, corrections)
 
@@ -54,7 +54,7 @@ class ConvLayer(DecoderLayer):
 
 
 class Selector(nn.Module):
-    """What a token gains from the one before it."""
+    """What the token before adds to a token's score."""
 
     def __init__(self, hidden: int, vocabulary: int) -> None:
         super().__init__()
@@ -63,13 +63,13 @@ class Selector(nn.Module):
         self.hidden_projection = nn.Linear(hidden, RANK, bias=False)
 
     def gains(self, hidden: Tensor, previous: Tensor, tokens: Tensor) -> Tensor:
-        """Of `tokens` [n] behind each of `previous` [R], with the states [R, H] between them: [R, n]."""
+        """What the scores of `tokens` [n] gain after each of `previous` [R], given the states [R, H]: [R, n]."""
         weighed: Tensor = self.predecessor_codebook[previous] * self.hidden_projection(hidden)
         return weighed @ self.successor_codebook[tokens].T
 
 
 class DFlash2(DFlash):
-    """The network of the blocks with its selector."""
+    """DFlash's network with the selector."""
 
     def __init__(self, shape: LayerSizes, streams: int, vocabulary: int) -> None:
         super().__init__(shape, streams)
@@ -80,7 +80,7 @@ class DFlash2(DFlash):
         return ConvLayer(shape, group_of(shape.hidden))
 
     def begin(self) -> None:
-        """See DFlash.begin: a convolution starts as hardly any."""
+        """See DFlash.begin: a convolution starts close to the identity."""
         for layer in self.stack:
             assert isinstance(layer, ConvLayer)
             for conv in (layer.attention_conv, layer.mlp_conv):
@@ -94,10 +94,10 @@ class DFlash2(DFlash):
 
 
 def walk_loss(module: DFlash2, competition: Competition, blocks: Blocks, read: Tensor) -> Tensor:
-    """The block's own scores, which nominate, and those behind the true token before, which choose.
+    """The loss of the block's own scores, which nominate, and of those given the true previous token, which choose.
 
     The block is taught two tokens, the right one and the one before it, and so cannot tell them apart: drafts are
-    right only if the selector is. Less what two labels cost where both are as likely.
+    right only if the selector is. The cost of two equally likely labels, log 2, is subtracted.
     """
     before = torch.cat([blocks.newest[:, None], blocks.ahead[:, :-1]], dim=1)
     nominated, chosen = [], []
@@ -112,7 +112,7 @@ def walk_loss(module: DFlash2, competition: Competition, blocks: Blocks, read: T
 
 
 def train_dflash2(study: Study, directory: Path, recipe: Recipe) -> float:
-    """Train it to fill blocks of `depth` masks and to walk them; gives the last loss."""
+    """Train it to fill blocks of `depth` masks and to choose among the nominees; returns the last loss."""
     vocabulary = int(study.config.vocab_size)
 
     def made(shape: LayerSizes, streams: int) -> DFlash2:
@@ -130,7 +130,7 @@ def group_of(hidden: int) -> int:
 
 
 def dflash2_config(told: dict[str, Any], hidden: int, vocabulary: int) -> dict[str, Any]:
-    """What config.json says beyond DFlash's."""
+    """The content of config.json: DFlash's (`told`) and the sizes of convolutions and selector."""
     more = {
         "conv_kernel_size": TAPS,
         "conv_group_size": group_of(hidden),

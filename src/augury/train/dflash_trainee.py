@@ -1,4 +1,4 @@
-"""DFlash in training: blocks of masks behind random places of the answers, over the target's streams as context."""
+"""DFlash in training: blocks of masks after random positions of the answers, over the target's streams as context."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ANCHORS = 48  # blocks of a text in a step: further steps teach more than furthe
 
 
 class DFlashTrainee(Trainee):
-    """Row r's block begins with token r + 1; its masks stand for the tokens behind it."""
+    """Row r's block begins with token r + 1; its masks stand for the tokens after it."""
 
     module: DFlash
     own_words = False
@@ -32,7 +32,7 @@ class DFlashTrainee(Trainee):
 
     def __init__(self, goal: Goal, config: Any, teacher: Teacher, words: Tensor) -> None:
         self._shape = replace(LayerSizes.like(config), theta=THETA)
-        self._mask = int(config.vocab_size) - 1  # its embedding is nobody's otherwise
+        self._mask = int(config.vocab_size) - 1  # whose embedding is assumed to be unused
         super().__init__(goal, config, teacher, words)
 
     @classmethod
@@ -47,7 +47,7 @@ class DFlashTrainee(Trainee):
         return module
 
     def loss(self, batch: Batch, measure: Loss) -> Tensor:
-        """Over the blocks at some rows of every answer; weights fall to 1 / e by the middle of a block."""
+        """The loss over blocks at random rows of every answer; weights fall to 1 / e by the middle of a block."""
         depth, first, guesses = self.goal.depth, places(batch, 0), list[Guess]()
         drawn = batch.noise[:, :-1].masked_fill(~first, -1)
         anchors = drawn.topk(min(ANCHORS, drawn.shape[1]), dim=1).indices
@@ -59,7 +59,7 @@ class DFlashTrainee(Trainee):
         return self._over(guesses, [math.exp(-2 * i / depth) for i in range(depth)], measure)
 
     def fill(self, batch: Batch, anchors: Tensor, depth: int) -> Tensor:
-        """What the output matrix reads at `depth` masks behind the rows `anchors` [B or 1, A]: [B, A, depth, H]."""
+        """The states at `depth` masks after the rows `anchors` [B or 1, A], for the output matrix: [B, A, depth, H]."""
         count, module = len(batch.tokens), self.module
         first = (anchors[..., None] + 1).expand(count, -1, 1)
         positions = (first + torch.arange(depth + 1, device=first.device)).flatten(1)  # [B, A * S]
@@ -79,7 +79,7 @@ class DFlashTrainee(Trainee):
         return final
 
     def behind_text(self, batch: Batch, tokens: int) -> list[Tensor]:
-        """See Trainee.behind_text; it knows none of its guesses."""
+        """See Trainee.behind_text; its guesses do not depend on each other."""
         rows = torch.arange(batch.tokens.shape[1] - 1, device=batch.tokens.device)
         return list(self.fill(batch, rows[None], tokens).unbind(2))
 
@@ -89,14 +89,14 @@ class DFlashTrainee(Trainee):
         return torch.stack([self.choose(states) for states in self.behind_text(batch, tokens)], dim=2)
 
     def export(self, target: Path, directory: Path) -> None:
-        """In z-lab's layout."""
+        """Write a checkpoint in z-lab's layout."""
         told = dflash_config(self.config, self._shape, self.goal.layers, self.goal.depth, self._mask)
         write_checkpoint(directory, halved(self.module.state_dict()), told)
 
 
 def sight(anchors: Tensor, length: int, size: int) -> Tensor:
     """Which keys the rows of all blocks see, bool [B or 1, A * size, length + A * size]: the text before their block,
-    and the whole of it."""
+    and the whole block."""
     rows = anchors.repeat_interleave(size, dim=1)
     before = torch.arange(length, device=anchors.device) <= rows[..., None]
     block = torch.arange(anchors.shape[1], device=anchors.device).repeat_interleave(size)

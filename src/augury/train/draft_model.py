@@ -1,4 +1,4 @@
-"""A gate drafter for `draft_model`: the target's first and last layer, trained to say what the whole of it says."""
+"""A gate drafter for `draft_model`: the target's first and last layer, trained to predict what all of it says."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def write_shallow(tensors: dict[str, Tensor], config: dict[str, Any], target: Pa
 
 
 def train_draft_model(study: Study, directory: Path, recipe: Recipe) -> float:
-    """Train it on the answers, the prompts before them; gives the last loss."""
+    """Train it on the answers, given their prompts; returns the last loss."""
     kept = kept_layers(study.config.num_hidden_layers)
     config = shallow_config(study.directory, kept)
     module: Any = shallow(study.directory, config, kept)

@@ -1,4 +1,4 @@
-"""A small language model in training: a few of the target's own layers, taught what the whole of it says."""
+"""A small language model in training: a few of the target's own layers, trained to predict what all of it says."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from augury.train.trainee import Trainee
 
 
 class DraftModelTrainee(Trainee):
-    """Embeddings and output matrix are the target's and stay; the layers learn."""
+    """Embeddings and output matrix are the target's and frozen; the layers learn."""
 
     own_words = False
-    optional: tuple[str, ...] = ("lm_head.weight",)  # where it is the embedding
+    optional: tuple[str, ...] = ("lm_head.weight",)  # where it is tied to the embedding
     unrolls = False
-    replays = False  # what transformers' layers do on the host is theirs to change
+    replays = False  # transformers' layers may do anything on the host
 
     def made(self, teacher: Teacher) -> nn.Module:
         """See Trainee.made."""

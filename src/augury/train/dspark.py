@@ -1,4 +1,4 @@
-"""A gate head for `dspark`: blocks whose every row guesses the token behind it, and the correction by that row's own
+"""A gate head for `dspark`: blocks whose every row guesses the token after it, and the correction by that row's own
 token; in the dense layout."""
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ class Markov(nn.Module):
         self.markov_w2 = nn.Linear(RANK, vocabulary, bias=False)
 
     def changes(self, previous: Tensor, tokens: Tensor) -> Tensor:
-        """Of the scores of `tokens` [n] behind each of `previous` [R]: [R, n]."""
+        """Changes to the scores of `tokens` [n] after each of `previous` [R]: [R, n]."""
         read: Tensor = self.markov_w1(previous)
         return read @ self.markov_w2.weight[tokens].T
 
 
 class DSpark(DFlash):
-    """The network of the blocks with its correction."""
+    """DFlash's network with the correction."""
 
     def __init__(self, shape: LayerSizes, streams: int, vocabulary: int) -> None:
         super().__init__(shape, streams)
@@ -42,7 +42,7 @@ class DSpark(DFlash):
 
 
 def corrected_loss(module: DSpark, competition: Competition, blocks: Blocks, read: Tensor) -> Tensor:
-    """Each token behind the true one before it."""
+    """The loss of each token, corrected by the true token before it."""
     before = torch.cat([blocks.newest[:, None], blocks.ahead[:, :-1].clamp(min=0)], dim=1)
     losses = []
     for i in range(read.shape[1]):
@@ -52,7 +52,7 @@ def corrected_loss(module: DSpark, competition: Competition, blocks: Blocks, rea
 
 
 def train_dspark(study: Study, directory: Path, recipe: Recipe) -> float:
-    """Train it to guess `depth` tokens from as many rows; gives the last loss."""
+    """Train it to guess `depth` tokens from as many rows; returns the last loss."""
     vocabulary = int(study.config.vocab_size)
 
     def made(shape: LayerSizes, streams: int) -> DSpark:
@@ -65,7 +65,7 @@ def train_dspark(study: Study, directory: Path, recipe: Recipe) -> float:
 
 
 def dspark_config(told: dict[str, Any], depth: int) -> dict[str, Any]:
-    """What config.json says in place of DFlash's: the dense layout has no part of its own for drafting."""
+    """The content of config.json in place of DFlash's (`told`): the dense layout has no separate part for drafting."""
     inner = told["dflash_config"]
     return {name: value for name, value in told.items() if name != "dflash_config"} | {
         "architectures": ["Qwen3DSparkModel"],

@@ -1,4 +1,4 @@
-"""Gate heads for `eagle`, `eagle3` (also P-EAGLE) and `mtp`: they share how they are unrolled, see pairs.py."""
+"""Gate heads for `eagle`, `eagle3` (also P-EAGLE) and `mtp`, which are unrolled in the same way (pairs.py)."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Eagle(PairHead):
         return cls(LayerSizes.of_target(config))
 
     def publish(self, target: Path, config: Any, words: Tensor | None, directory: Path) -> None:
-        """In the layout of EAGLE's authors."""
+        """Write a checkpoint in the layout of EAGLE's authors."""
         told = {"model_type": "llama", "architectures": ["EagleLlamaForCausalLM"], **_sizes(config)}
         export(self, told, directory, self.published)
 
@@ -70,7 +70,7 @@ class Mtp(PairHead):
         return cls(LayerSizes.of_target(config))
 
     def publish(self, target: Path, config: Any, words: Tensor | None, directory: Path) -> None:
-        """The target once more, by links, with the layer in a file of its own beside its weights."""
+        """Write the target once more, by links, with the layer in a file of its own next to its weights."""
         told = json.loads((target / "config.json").read_text())
         linked_copy(target, directory, told | {"architectures": ["MiMoForCausalLM"], "num_nextn_predict_layers": 1})
         tensors = {self.published(name): t.cpu().contiguous() for name, t in self.state_dict().items()}
@@ -93,7 +93,7 @@ class Mtp(PairHead):
 
 
 class Eagle3(PairHead):
-    """EAGLE-3 with words of its own and 3.1's norms over the streams, which are loud and differ much from one another;
+    """EAGLE-3 with a vocabulary of its own and 3.1's norms over the streams, whose scales are large and differ much;
     with a mask token it drafts in one pass (P-EAGLE)."""
 
     def __init__(self, shape: LayerSizes, streams: int, words: int, mask: int | None) -> None:
@@ -119,16 +119,16 @@ class Eagle3(PairHead):
 
     @staticmethod
     def mask_for(config: Any) -> int | None:
-        """The token that stands for those it does not know."""
+        """The mask token, which stands for tokens not yet known; None: it drafts token by token."""
         return None
 
     @staticmethod
     def streams_of(config: Any) -> tuple[int, ...]:
-        """Early, middle, late."""
+        """An early, a middle and a late stream."""
         return stream_layers(config.num_hidden_layers)
 
     def publish(self, target: Path, config: Any, words: Tensor | None, directory: Path) -> None:
-        """In the original layout (`midlayer`), words of its own by d2t; without them the target's matrix reads it."""
+        """Write the original layout (`midlayer`), with d2t for `words` of its own; None: the target's head is used."""
         tensors = {self.published(name): t for name, t in self.state_dict().items()}
         told: dict[str, Any] = {
             "model_type": "llama",
@@ -176,7 +176,7 @@ class Eagle3(PairHead):
 
 
 class PEagle(Eagle3):
-    """One that drafts in one pass; the mask is the vocabulary's last token, whose embedding nobody needs."""
+    """EAGLE-3 that drafts in one pass; the mask is the vocabulary's last token, whose embedding is assumed unused."""
 
     @staticmethod
     def mask_for(config: Any) -> int | None:
@@ -185,22 +185,22 @@ class PEagle(Eagle3):
 
 
 def train_eagle(study: Study, directory: Path, recipe: Recipe) -> float:
-    """A gate of EAGLE; gives the last loss."""
+    """Train a gate of EAGLE; returns the last loss."""
     return _against_the_target(Eagle, study, directory, recipe)
 
 
 def train_mtp(study: Study, directory: Path, recipe: Recipe) -> float:
-    """A gate of an MTP layer."""
+    """Train a gate of an MTP layer; returns the last loss."""
     return _against_the_target(Mtp, study, directory, recipe)
 
 
 def train_eagle3(study: Study, directory: Path, recipe: Recipe) -> float:
-    """A gate of EAGLE-3."""
+    """Train a gate of EAGLE-3; returns the last loss."""
     return _train_eagle3(Eagle3, study, directory, recipe)
 
 
 def train_p_eagle(study: Study, directory: Path, recipe: Recipe) -> float:
-    """A gate of P-EAGLE."""
+    """Train a gate of P-EAGLE; returns the last loss."""
     return _train_eagle3(PEagle, study, directory, recipe)
 
 
@@ -209,7 +209,7 @@ def _train_eagle3(kind: type[Eagle3], study: Study, directory: Path, recipe: Rec
     module = kind.made_for(study.config, len(words))
     shake(module)
     with torch.no_grad():
-        module.lm_head.weight.copy_(study.head[words])  # a good beginning
+        module.lm_head.weight.copy_(study.head[words])  # a good starting point
     deck = Deck(study.lessons, recipe.lessons)
 
     def loss() -> Tensor:
@@ -223,7 +223,7 @@ def _train_eagle3(kind: type[Eagle3], study: Study, directory: Path, recipe: Rec
 
 
 def _against_the_target(kind: type[PairHead], study: Study, directory: Path, recipe: Recipe) -> float:
-    """Train a head that the target's own output matrix reads."""
+    """Train a head whose states the target's own output matrix reads."""
     module = kind.made_for(study.config, study.config.vocab_size)
     shake(module)
     deck, competition = Deck(study.lessons, recipe.lessons), Competition(study.head, study.words)

@@ -1,4 +1,4 @@
-"""Checkpoints of what was trained, in the layouts that are published."""
+"""Writes trained drafters as checkpoints, in the layouts of published ones."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_ma
 
 
 def read_checkpoint(drafter: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """What `write_checkpoint` wrote: a configuration and tensors."""
+    """Read what `write_checkpoint` wrote: a configuration and tensors."""
     try:
         config, tensors = json.loads((drafter / "config.json").read_text()), load_file(drafter / "model.safetensors")
     except (OSError, ValueError, RecursionError, SafetensorError) as error:
@@ -33,7 +33,7 @@ def read_checkpoint(drafter: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
 
 
 def write_checkpoint(directory: Path, tensors: dict[str, Tensor], config: dict[str, Any]) -> Path:
-    """A directory with config.json and model.safetensors."""
+    """Write a directory with config.json and model.safetensors."""
     directory.mkdir(parents=True, exist_ok=True)
     (directory / "config.json").write_text(json.dumps(config, indent=2) + "\n")
     plain = {name: tensor.detach().cpu().clone().contiguous() for name, tensor in tensors.items()}
@@ -42,17 +42,17 @@ def write_checkpoint(directory: Path, tensors: dict[str, Tensor], config: dict[s
 
 
 def export(module: nn.Module, config: dict[str, Any], directory: Path, rename: Callable[[str], str] = str) -> Path:
-    """A checkpoint of the module's own names."""
+    """Write a module as a checkpoint, its tensors named by `rename`."""
     return write_checkpoint(directory, {rename(name): t for name, t in module.state_dict().items()}, config)
 
 
 def halved(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Tables as large as a vocabulary in half precision: a trained head does not need more on disk."""
+    """The tensors with all matrices in bf16: a trained head does not need more on disk."""
     return {name: t.to(torch.bfloat16) if t.dim() == 2 else t for name, t in tensors.items()}
 
 
 def linked_copy(source: Path, directory: Path, config: dict[str, Any]) -> Path:
-    """A model's directory once more under another configuration; its weights are links, not copies."""
+    """Copy a model's directory with another configuration; its weights are hard links where possible."""
     directory.mkdir(parents=True, exist_ok=True)
     for file in sorted(source.iterdir()):
         if not file.is_file() or file.name in ("config.json", "augury.json"):
@@ -74,7 +74,7 @@ def name_target(directory: Path, target: Path) -> None:
 
 
 def copy_tokenizer(source: Path, directory: Path) -> None:
-    """What a draft model needs of its target beside weights."""
+    """Copy the tokenizer files, which a draft model needs from its target."""
     for name in TOKENIZER_FILES:
         if (source / name).is_file():
             shutil.copyfile(source / name, directory / name)

@@ -1,4 +1,4 @@
-"""Fitting a head: Adam with a warm-up and a long fall, until the loss is small or the steps are spent."""
+"""Fitting a head: Adam with a warm-up and a cosine decay, until the loss is small or the steps are spent."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-MEMORY = 0.8  # how much of the running loss a step keeps: batches differ
+MEMORY = 0.8  # decay of the running loss, since batches differ
 SMALL = 0.01
 
 
@@ -19,7 +19,7 @@ def fit(
     rate: float = 3e-3,
     tick: Callable[[float], None] = lambda _: None,
 ) -> float:
-    """Train what may be trained of a module; `tick` sees the running loss after every step, the last is given back."""
+    """Train a module's trainable parameters; `tick` sees the running loss after every step; returns the last."""
     parameters = [tensor for tensor in module.parameters() if tensor.requires_grad]
     optimiser = torch.optim.Adam(parameters, lr=rate)
     warm_up = max(1, steps // 20)
@@ -41,7 +41,7 @@ def fit(
 
 
 def scale(step: int, steps: int, warm_up: int, floor: float = 0.1) -> float:
-    """The rate as a share of its peak: up in a line, then down a cosine to `floor`."""
+    """The rate as a share of its peak: a linear warm-up, then a cosine decay to `floor`."""
     if step < warm_up:
         return (step + 1) / warm_up
     passed = (step - warm_up) / max(1, steps - warm_up)

@@ -1,8 +1,8 @@
-"""The check before any long training: what is trained on is what is served, and one text learnt by heart is guessed.
+"""The check before any long training: features are those of serving, and a head overfitted to one text guesses it.
 
-Whatever is wrong between training and serving leaves the loss looking well and the acceptance near nothing; here it
-shows in a minute instead of after a night. Features are compared by themselves, because a head that knows one text by
-heart needs none; positions, norms and names in the file show when the engine runs the exported head.
+A mismatch between training and serving leaves the loss looking well and the acceptance near zero; here it shows in a
+minute instead of after a night. Features are compared separately, because a head that knows one text by heart needs
+none; wrong positions, norms and names in the file show when the engine runs the exported head.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from augury.train.study import Study
 from augury.train.trainee import Trainee
 
 ENOUGH = 0.8  # of the drafted tokens must be accepted
-APART = 0.1  # features may differ by so much of their size: bf16 does by a hundredth, a neighbouring layer by half
+APART = 0.1  # relative difference allowed between features: bf16 makes a hundredth, a neighbouring layer a half
 SHORT = 8  # new tokens whose features are compared
 SCHEDULE = Schedule(steps=240, batch=1, longest=96, every=240, rate=2e-3, loss="ce")
 
@@ -38,7 +38,7 @@ def check_gate(
     target: Path,
     tick: Callable[[int, int], None] = lambda step, steps: None,
 ) -> float:
-    """Overfit one text through training, export and serving; gives the accepted share, or refuses to go on."""
+    """Overfit one text through training, export and serving; returns the accepted share, or raises if it is low."""
     text = one_text(corpus, SCHEDULE.longest)
     check_features(teacher, trainee.layers, text, target)
     with tempfile.TemporaryDirectory(prefix="augury-gate-") as folder:
@@ -81,7 +81,7 @@ def one_text(corpus: Corpus, longest: int) -> Corpus:
 
 
 def served_share(kind: str, target: Path, drafter: Path, text: Corpus, device: torch.device, tokens: int) -> float:
-    """Accepted of all drafted tokens when the engine answers the text's prompt with this drafter."""
+    """The share of drafted tokens accepted when the engine answers the text's prompt with this drafter."""
     llm = served(kind, target, drafter, device, tokens, longest=len(text.tokens) + 8)
     start, whole = int(text.starts[0]), text.text(0).tolist()
     params = SamplingParams(temperature=0.0, max_tokens=len(whole) - start, ignore_eos=True)
@@ -92,7 +92,7 @@ def served_share(kind: str, target: Path, drafter: Path, text: Corpus, device: t
 
 
 def served(kind: str, target: Path, drafter: Path, device: torch.device, tokens: int, longest: int) -> Any:
-    """The engine with a trained drafter; one that is part of its target is the target."""
+    """An engine with a trained drafter; a drafter that is part of its target is loaded as the target."""
     card = next(card for card in METHODS.values() if kind in card.trained)
     spec: dict[str, Any] = {"method": card.name, "num_speculative_tokens": tokens, **card.trained[kind].settings}
     model = drafter if card.weights == "target" else target

@@ -1,7 +1,7 @@
 """Gate heads: small heads of every kind, overfitted to a few prompts on purpose, kept in the cache for the next time.
 
 A gate shows that a method's whole path works: train, export, load as any published checkpoint, and on the prompts it
-was trained on its drafts are accepted. What it accepts says nothing of how good a method is.
+was trained on its drafts are accepted. Its acceptance says nothing about how good a method is.
 
     <cache>/gates/<target>/<kind>/    the checkpoint, and gate.json: what it was trained on, and how long
 """
@@ -24,7 +24,7 @@ from augury.train.recipe import Recipe
 from augury.train.study import Study
 
 MANIFEST = "gate.json"
-VERSION = 2  # of the trainers: gates of an older one are made anew
+VERSION = 2  # of the trainers: gates of an older one are trained anew
 
 Trainer = Callable[[Study, Path, Recipe], float]
 
@@ -63,7 +63,7 @@ class GateHead:
 
 
 class Gates:
-    """The gates of one target for one set of prompts; what is missing is trained when it is asked for."""
+    """The gates of one target for one set of prompts; missing ones are trained when they are asked for."""
 
     def __init__(self, target: Path, prompts: list[list[int]], length: int, root: Path | None = None) -> None:
         self._target, self._prompts, self._length = target, prompts, length
@@ -79,7 +79,7 @@ class Gates:
         return self._study
 
     def find(self, kind: str) -> GateHead | None:
-        """A gate that is there and has seen the prompts."""
+        """The gate in the cache, if it has seen the prompts; else None."""
         directory = self._root / kind
         try:
             told: dict[str, Any] = json.loads((directory / MANIFEST).read_text())
@@ -89,7 +89,7 @@ class Gates:
         return gate if gate.serves(self._digests, self._length) else None
 
     def train(self, kind: str, steps: int | None = None, tick: Callable[[float], None] | None = None) -> GateHead:
-        """Make a gate, in place of any that is there."""
+        """Train a gate and replace the one in the cache, if any."""
         made, directory = KINDS[kind], self._root / kind
         recipe = replace(made.recipe, steps=steps or made.recipe.steps, tick=tick or made.recipe.tick)
         study = self.study
@@ -106,5 +106,5 @@ class Gates:
 
 
 def digest(tokens: Iterable[int]) -> str:
-    """A prompt by its tokens."""
+    """A short hash of a prompt's tokens."""
     return hashlib.sha256(" ".join(map(str, tokens)).encode()).hexdigest()[:16]

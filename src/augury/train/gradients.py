@@ -1,7 +1,7 @@
 """The loss of a batch and its gradients; on a GPU each shape of batch is recorded once and replayed.
 
 A head is small: a GPU is done with each of its thousand kernels before Python has launched the next. Replayed as one
-CUDA graph they follow each other without a gap. The target runs outside of it, while the graph before is still busy.
+CUDA graph they follow each other without a gap. The target runs outside of it, while the previous graph still runs.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Gradients:
         self._pool: Any = None  # recordings never run side by side, so they share their memory
 
     def clear(self) -> None:
-        """Set them to zero; their memory stays, because recordings write into it."""
+        """Set the gradients to zero; their memory stays, because recordings write into it."""
         for parameter in self._parameters:
             if parameter.grad is None:
                 parameter.grad = torch.zeros_like(parameter)
@@ -34,7 +34,7 @@ class Gradients:
                 parameter.grad.zero_()
 
     def add(self, batch: Batch, share: float) -> Tensor:
-        """Gives the loss, times the batch's share of the step."""
+        """Add the gradients of a batch, times its `share` of the step; returns the loss, times the same."""
         if batch.tokens.device.type != "cuda" or not self._trainee.replays:
             return self._run(batch, share)
         key = (batch.tokens.shape, share)
@@ -56,7 +56,7 @@ class Gradients:
         before = [parameter.grad.clone() for parameter in self._parameters if parameter.grad is not None]
         side = torch.cuda.Stream()
         side.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(side):  # libraries make their workspaces ready, which no recording may do
+        with torch.cuda.stream(side):  # libraries allocate their workspaces, which no recording may do
             self._run(mine, share)
         torch.cuda.current_stream().wait_stream(side)
         for parameter, gradient in zip(self._parameters, before, strict=True):
@@ -70,5 +70,5 @@ class Gradients:
 
 
 def tensors_of(batch: Batch) -> tuple[Tensor, ...]:
-    """Its tensors, not copied."""
+    """The tensors of a batch, not copied."""
     return batch.tokens, batch.starts, batch.lengths, batch.streams, batch.normed, batch.noise

@@ -45,7 +45,7 @@ class MedusaTrainee(Trainee):
         return torch.stack([self.choose(states) for states in self.states(batch, all_rows(batch, tokens))], dim=2)
 
     def export(self, target: Path, directory: Path) -> None:
-        """In vLLM's layout, with the matrix under the name that it reads a shared one from."""
+        """Write vLLM's layout, with the matrix under the name by which vLLM reads a shared one."""
         told = medusa_config(self.config, self.goal.depth, len(self.words), self.goal.layers)
         told["original_lm_head"] = True
         named = {"token_map": self.words} if self.goal.vocabulary else {}
@@ -98,7 +98,7 @@ class MLPTrainee(Trainee):
         return self.module.begin(batch.normed[:, :-1].to(self.module.scale.dtype))
 
     def export(self, target: Path, directory: Path) -> None:
-        """In IBM's layout; words of its own by d2t, all others with one embedding between them."""
+        """Write IBM's layout; a vocabulary of its own is named by d2t, and all other tokens share one embedding."""
         own, told = torch.arange(len(self.words)), mlp_config(self.config, self.config.hidden_size, self.goal.depth)
         if not self.goal.vocabulary:
             write_checkpoint(directory, halved(self.module.published(own, own)), told)

@@ -1,4 +1,4 @@
-"""The parts that trainable heads are made of, by the names that checkpoints have; whole sequences, no cache."""
+"""The parts that trainable heads are made of, by checkpoints' names; they run whole sequences, without a cache."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class LayerSizes:
 
     @classmethod
     def like(cls, config: Any) -> LayerSizes:
-        """Layers like the target's, with a narrower middle: a gate need not be as clever."""
+        """Layers like the target's, with a narrower MLP: a gate does not need the capacity."""
         dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
         return cls(
             config.hidden_size,
@@ -44,7 +44,7 @@ class LayerSizes:
         return replace(cls.like(config), inner=config.intermediate_size)
 
     def config(self, vocabulary: int, context: int, layers: int = 1) -> dict[str, Any]:
-        """What config.json says of them."""
+        """Their part of a config.json."""
         return {
             "hidden_size": self.hidden,
             "intermediate_size": self.inner,
@@ -62,7 +62,7 @@ class LayerSizes:
 
 
 def rotate(x: Tensor, positions: Tensor, theta: float) -> Tensor:
-    """Rotary embedding of [R, heads, dim], halves apart as Llama has them."""
+    """Rotary embedding of [R, heads, dim], with rotary pairs in halves as in Llama."""
     half = x.shape[-1] // 2
     angle = positions[:, None].float() / theta ** (torch.arange(half, device=x.device) / half)
     cos, sin = angle.cos()[:, None].to(x.dtype), angle.sin()[:, None].to(x.dtype)
@@ -71,7 +71,7 @@ def rotate(x: Tensor, positions: Tensor, theta: float) -> Tensor:
 
 
 class Attention(nn.Module):
-    """Queries over rows that all of them may share, and over a few rows that each has for itself."""
+    """Attention of queries to rows that all of them may share, and to a few rows of each query's own."""
 
     def __init__(self, shape: LayerSizes, width: int, normed: bool = False) -> None:
         super().__init__()
@@ -85,14 +85,14 @@ class Attention(nn.Module):
         self.normed = normed
 
     def keys_values(self, x: Tensor, positions: Tensor) -> KeysValues:
-        """What rows offer to others."""
+        """The keys and values of rows."""
         s = self.shape
         k = self.k_proj(x).view(len(x), s.kv_heads, s.dim)
         k = self.k_norm(k) if self.normed else k
         return rotate(k, positions, s.theta), self.v_proj(x).view(len(x), s.kv_heads, s.dim)
 
     def queries(self, x: Tensor, positions: Tensor) -> Tensor:
-        """What rows ask, [R, heads, dim], scaled."""
+        """The queries of rows, [R, heads, dim], scaled."""
         s = self.shape
         q, scale = self.q_proj(x).view(len(x), s.heads, s.dim), float(s.dim**0.5)
         return rotate(self.q_norm(q) if self.normed else q, positions, s.theta) / scale
@@ -128,7 +128,7 @@ class GatedMLP(nn.Module):
 
 
 class DecoderLayer(nn.Module):
-    """Attention and MLP around a residual; what stands before the attention is each head's own affair."""
+    """Attention and MLP around a residual; what comes before the attention is up to each head."""
 
     def __init__(
         self,
@@ -148,7 +148,7 @@ class DecoderLayer(nn.Module):
         self.post_attention_layernorm = nn.RMSNorm(shape.hidden, eps=shape.eps)
 
     def after(self, attended: Tensor, residual: Tensor) -> Tensor:
-        """The residual stream behind the layer."""
+        """The residual stream after the layer."""
         x = residual + attended
         out: Tensor = x + self.mlp(self.post_attention_layernorm(x))
         return out

@@ -1,8 +1,8 @@
-"""A loss behind an output matrix, a chunk of rows at a time, its gradient taken on the way forward.
+"""A loss through an output matrix, a chunk of rows at a time, with its gradient computed in the forward pass.
 
-Logits of all rows at once would be the largest thing in memory by far, and computing them again for the gradient half
-of the work: each chunk's gradient is taken while its logits are there, and scaled when the backward pass comes. On a
-GPU what lies between the matrices is compiled: run op by op it would read and write the logits twenty times.
+Logits of all rows at once would be the largest thing in memory by far, and recomputing them for the gradient half of
+the work: each chunk's gradient is computed while its logits are there, and scaled in the backward pass. On a GPU the
+code between the matrix products is compiled: run op by op it would read and write the logits twenty times.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def linear_loss(states: Tensor, head: Tensor, taught: Tensor, rows: Tensor, weig
 
 @torch.no_grad()
 def row_losses(states: Tensor, head: Tensor, taught: Tensor, rows: Tensor, measure: Loss) -> Tensor:
-    """The losses of single rows, without gradients, float32 [R]."""
+    """The loss of each row, without gradients, float32 [R]."""
     matrix, of_logits = head.to(states.dtype), _losses(measure, states.is_cuda)
     parts = [slice(first, first + CHUNK) for first in range(0, len(states), CHUNK)]
     found = [of_logits(taught[part].to(rows.dtype) @ rows.T, states[part] @ matrix.T) for part in parts]
@@ -45,7 +45,7 @@ def _losses(measure: Loss, compiled: bool) -> Loss:
 
 @cache
 def _losses_and_gradient(measure: Loss, compiled: bool) -> LossesAndGradient:
-    """Of the drafter's logits, given the target's and the weights of the rows."""
+    """A function of drafter logits, target logits and row weights: the rows' losses, and the drafter's gradient."""
 
     def both(drafter: Tensor, target: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
         found: Any = torch.func.vjp(lambda mine: measure(target.float(), mine.float()), drafter)

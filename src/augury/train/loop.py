@@ -1,7 +1,7 @@
-"""Training that can be killed: everything it needs to go on is in one file, written after every validation.
+"""Training that can be killed: everything it needs to resume is in one file, written after every validation.
 
-Nothing in it is random but the order of the texts, which is a function of the seed and the step; so a run that was
-killed and resumed has the curve of one that was not.
+All that is random in it is a function of the seed and the step, so a run that was killed and resumed has the curve of
+one that was not.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from augury.train.trainee import Trainee
 from augury.train.validate import Acceptance, measure
 from augury.train.warm_start import Origin
 
-LOOK = 10  # steps between looks at the loss
+LOOK = 10  # steps between reads of the loss
 LOWEST = 0.01  # where the rate ends, as a share of its peak
 STATE, LOG, BEST = "state.pt", "log.jsonl", "best"
 Held = dict[str, Corpus]  # held-out sets by name
@@ -45,7 +45,7 @@ UNTOLD = {"init": "not recorded", "digest": "not recorded"}  # of a run whose st
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """How it is trained."""
+    """The settings of a training run."""
 
     steps: int
     batch: int = 64  # texts a step
@@ -56,24 +56,24 @@ class Schedule:
     loss: str = "kl"
     clip: float = 1.0
     every: int = 200  # steps between validations
-    patience: int = 0  # validations without a better one until it ends; 0: all steps
+    patience: int = 0  # stop after so many validations without a better one; 0: never
     tokens: int = 3  # K that is validated
     seed: int = 0
-    minutes: float = 0.0  # stop after so many, with the rate at its end; 0: no limit
+    minutes: float = 0.0  # stop after so many, by when the rate has decayed; 0: no limit
     temperature: float = 0.0  # of what is validated; 0: greedy
 
 
 @dataclass
 class Progress:
-    """Where a run stands."""
+    """The progress of a run."""
 
     step: int = 0
     best: float = 0.0  # acceptance length, the mean of the held-out sets
-    since: int = 0  # validations since then
+    since: int = 0  # validations since the best
     loss: float = math.nan  # running
     seconds: float = 0.0
     history: list[dict[str, Any]] = field(default_factory=list)
-    gate: float | None = None  # the share that was accepted there; None: it did not run
+    gate: float | None = None  # the share of drafts accepted at the gate; None: it did not run
 
 
 class TrainingRun:
@@ -95,7 +95,7 @@ class TrainingRun:
         self.crew = crew or Crew()
         #: what it begins with
         self.origin = {"init": str(origin.directory), "digest": origin.digest()} if origin else FRESH
-        self._losses: list[Tensor] = []  # of steps that nobody has looked at yet
+        self._losses: list[Tensor] = []  # of steps since the loss was last read
         on_gpu = teacher.device.type == "cuda"
         self.masters = Masters(trainee.module, torch.bfloat16 if on_gpu else torch.float32)
         self.crew.level(self.masters.weights)
@@ -107,7 +107,7 @@ class TrainingRun:
         directory.mkdir(parents=True, exist_ok=True)
 
     def train(self, corpus: Corpus, held: Held, tick: Callable[[Progress], None] = lambda _: None) -> Progress:
-        """Up to the last step, the minutes, or the patience; goes on where a killed run stood."""
+        """Train until the steps, the minutes or the patience run out; continues from where a resumed run stood."""
         plan, progress = self.schedule, self.progress
         order = Order(corpus, plan.batch, plan.longest, plan.seed)
         begun = time.monotonic() - progress.seconds
@@ -117,7 +117,7 @@ class TrainingRun:
             if self.crew.size == 1:
                 progress.seconds = time.monotonic() - begun
             elif 0 in (progress.step % LOOK, progress.step % plan.every, progress.step - plan.steps):
-                # All go by one clock: the rate and the end hang on it.
+                # All processes go by one clock: the rate and the end depend on it.
                 progress.seconds = self.crew.tell(lambda: time.monotonic() - begun)
             due = progress.step % plan.every == 0 or progress.step == plan.steps or self._is_over()
             if due or len(self._losses) == LOOK:
@@ -128,7 +128,7 @@ class TrainingRun:
         return progress
 
     def _look(self) -> None:
-        """Read the losses that wait on the device: looking at every one would let a GPU run dry."""
+        """Read the losses that wait on the device: reading each at once would leave a GPU idle."""
         progress, values = self.progress, torch.stack(self._losses).tolist()
         for step, value in enumerate(values, progress.step - len(values)):
             if not math.isfinite(value):
@@ -175,7 +175,7 @@ class TrainingRun:
         }
 
     def _validate(self, held: Held) -> None:
-        """Measure, keep the checkpoint if it is the best, and write down where the run stands."""
+        """Validate, export the checkpoint if it is the best, and save the state of the run."""
         progress, found = self.progress, self.crew.tell(lambda: self.measure(held))
         mean = sum(one.length for one in found.values()) / max(1, len(found))
         better = mean > progress.best
@@ -212,10 +212,10 @@ class TrainingRun:
         fresh = self.directory / f"{STATE}.new"
         with _room_in(self.directory, fresh):
             torch.save(state, fresh)
-            os.replace(fresh, self.directory / STATE)  # a kill leaves the one before, whole
+            os.replace(fresh, self.directory / STATE)  # a killed process leaves the previous one intact
 
     def resume(self) -> bool:
-        """Go on from the state in the directory, if there is one; False if there is none."""
+        """Resume from the state in the directory; False if there is none."""
         path = self.directory / STATE
         if not path.is_file():
             return False
@@ -240,7 +240,7 @@ class TrainingRun:
 
 @contextmanager
 def _room_in(directory: Path, half: Path | None = None) -> Iterator[None]:
-    """Say in a line what cannot be written there, torch's and safetensors' words for a full disk included."""
+    """Turn errors of writing, also torch's and safetensors' of a full disk, into a ConfigError of one line."""
     try:
         yield
     except (OSError, RuntimeError, SafetensorError) as error:
@@ -254,7 +254,7 @@ def _room_in(directory: Path, half: Path | None = None) -> Iterator[None]:
 
 
 def _read(path: Path, device: torch.device) -> dict[str, Any]:
-    """Where a run stood; a full disk may have left half of the file."""
+    """Load the state of a run; a full disk may have left half of the file."""
     try:
         state: dict[str, Any] = torch.load(path, map_location=device, weights_only=True)
         if missing := {"weights", "optimiser", "progress", "schedule"} - state.keys():

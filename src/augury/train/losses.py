@@ -1,4 +1,4 @@
-"""What a drafter is asked to be near: losses between the target's distribution and its own, one for each row.
+"""Losses between the target's distribution and the drafter's, one for each row.
 
 Each takes the target's logits and the drafter's, [R, V] both. Acceptance under rejection sampling is the mass the two
 share, sum(min(p, q)); KL has the better gradient far from it, and total variation close to it.

@@ -1,4 +1,4 @@
-"""Gate heads for `medusa`: each guesses one place further on, over words of its own."""
+"""Gate heads for `medusa`: each guesses one token further ahead, over a vocabulary of its own."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Block(nn.Module):
 
 
 class Medusa(nn.Module):
-    """Blocks and output matrices by the names vLLM has for them; the matrix may be one for all heads."""
+    """Blocks and output matrices by vLLM's names for them; one matrix may serve all heads."""
 
     def __init__(self, heads: int, beginning: Tensor, shared: bool = False, layers: int = 1) -> None:
         super().__init__()
@@ -46,7 +46,7 @@ class Medusa(nn.Module):
                 matrix.copy_(beginning)
 
     def states(self, hidden: Tensor) -> list[Tensor]:
-        """What the matrix of every head reads."""
+        """The states that each head's output matrix reads."""
         return [block(hidden) for block in self.blocks]
 
     def scores(self, hidden: Tensor) -> list[Tensor]:
@@ -55,7 +55,7 @@ class Medusa(nn.Module):
 
 
 def train_medusa(study: Study, directory: Path, recipe: Recipe) -> float:
-    """Heads with a token_map; gives the last loss."""
+    """Train heads with a token_map; returns the last loss."""
     words = study.words
     module, places = Medusa(recipe.depth, study.head[words]), Places.of(study.lessons, recipe.depth)
 
@@ -70,7 +70,7 @@ def train_medusa(study: Study, directory: Path, recipe: Recipe) -> float:
 
 
 def medusa_config(target: Any, heads: int, words: int, layers: int = 1) -> dict[str, Any]:
-    """What config.json says."""
+    """The content of config.json."""
     return {
         "model_type": "medusa",
         "architectures": ["MedusaModel"],

@@ -22,7 +22,7 @@ WIDTH = 256  # of its own states, where the target's are wider
 
 
 class Speculator(nn.Module):
-    """Project, add the token, norm, GELU. The layout has no words of its own, so all other tokens share one row."""
+    """Project, add the token, norm, GELU. The layout has no reduced vocabulary, so all other tokens share one row."""
 
     names: ClassVar[dict[str, str]] = {
         "emb.weight": "emb.0.weight",
@@ -42,7 +42,7 @@ class Speculator(nn.Module):
         self.token_weight = math.sqrt((1 - state**2) * inner / 2) / state
 
     def scores(self, hidden: Tensor, tokens: Tensor) -> list[Tensor]:
-        """Logits [R, rows] of each guess; tokens [R, depth] are those it reads, the newest first."""
+        """Logits [R, rows] of each guess; tokens [R, depth] are those that guesses read, the newest known one first."""
         x, found = self.begin(hidden), []
         for i in range(tokens.shape[1]):
             x = self.step(i, x, tokens[:, i])
@@ -65,7 +65,7 @@ class Speculator(nn.Module):
 
 
 def train_mlp_speculator(study: Study, directory: Path, recipe: Recipe) -> float:
-    """Train it fed with the text itself; gives the last loss."""
+    """Train it with the text itself as input (teacher forcing); returns the last loss."""
     size, vocabulary, words = study.config.hidden_size, study.config.vocab_size, study.words
     rows, inner = rows_of(words, vocabulary), min(WIDTH, size)
     module = Speculator(size, inner, len(words) + 1, recipe.depth)
@@ -83,12 +83,12 @@ def train_mlp_speculator(study: Study, directory: Path, recipe: Recipe) -> float
 
 
 def rows_of(words: Tensor, vocabulary: int) -> Tensor:
-    """The row of every token among sorted words, int64 [vocabulary]; tokens that are none of them share the last."""
+    """The row of every token among sorted words, int64 [vocabulary]; tokens that are not among them share the last."""
     return torch.full((vocabulary,), len(words)).index_put((words,), torch.arange(len(words)))
 
 
 def mlp_config(target: Any, inner: int, depth: int) -> dict[str, Any]:
-    """What config.json says."""
+    """The content of config.json."""
     return {
         "model_type": "mlp_speculator",
         "architectures": ["MLPSpeculatorPreTrainedModel"],

@@ -1,6 +1,6 @@
-"""Prompts that the target writes itself: its chat template cut just before the user's words, and sampled from there.
+"""Prompts that the target writes itself: its chat template is cut just before the user's words, and continued.
 
-They are what the target was taught to expect, without limit, and broaden a collection of files that is mostly of one
+They are what the target was trained to expect, in any number, and broaden a collection of prompts that is mostly of one
 kind.
 """
 
@@ -15,11 +15,11 @@ from augury.config.sampling import SamplingParams
 MARK = "AUGURY USER WORDS"
 LONGEST = 128  # tokens of an opening; what has not ended by then is dropped
 SHORTEST = 12  # characters
-SPARE = 1.25  # so many more are drawn than are asked for: some do not end, some come twice
+SPARE = 1.25  # factor by which more are drawn than are asked for: some do not end, some come twice
 
 
 def openings(llm: Any, count: int, seed: int = 0, tick: Callable[[int], None] = lambda done: None) -> list[str]:
-    """About `count` different questions in the target's own words; draws end after three rounds."""
+    """Up to `count` different questions in the target's own words, from at most three rounds of sampling."""
     found: dict[str, None] = {}
     cut = before_the_user(llm.get_tokenizer())
     drawn = 0

@@ -1,8 +1,8 @@
 """Training heads that read pairs (token, the target's features of the token before it): EAGLE, EAGLE-3, MTP.
 
-A draft is unrolled as it will be run (EAGLE-3's training-time test): from every place of an answer the first guess
-reads the target's features, each later one what the head itself handed on, and it sees the true pairs before that place
-and its own drafted ones behind.
+A draft is unrolled as it will be run (EAGLE-3's training-time test): from every position of an answer the first guess
+reads the target's features, each later one the head's own hidden state, and it attends to the true pairs before that
+position and to its own drafted ones after it.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ from augury.train.study import Lesson, Study
 
 @dataclass(slots=True)
 class Pairs:
-    """Some lessons packed: all their pairs, and the places that drafts start from."""
+    """Some lessons packed: all their pairs, and the positions that drafts start from."""
 
     tokens: Tensor  # int64 [R]
     streams: Tensor  # [R, n * H]: of the token before each
     positions: Tensor  # int64 [R]
     anchors: Tensor  # int64 [A]: rows that a draft starts from
     ahead: Tensor  # int64 [A, depth]: the tokens a draft should guess, -1 past the end of the text
-    seen: Tensor  # bool [A, R]: the anchor itself and what stands before it in its own text
+    seen: Tensor  # bool [A, R]: the anchor itself and the rows before it in its own text
 
 
 def pack(lessons: list[Lesson], layers: tuple[int, ...], depth: int) -> Pairs:
-    """Every place of the answers as an anchor; the first is the answer's first token, which the prompt's pass draws."""
+    """Every position of the answers as an anchor; the first is the answer's first token, which prefill samples."""
     parts: list[tuple[Tensor, ...]] = []
     begin = 0
     for number, lesson in enumerate(lessons):
-        rows = len(lesson.tokens) - 2  # the last pair would guess a token that nobody knows
+        rows = len(lesson.tokens) - 2  # the last pair would guess a token that is not known
         local = torch.arange(lesson.start - 1, rows)
         index = local[:, None] + 2 + torch.arange(depth)
         ahead = lesson.tokens[index.clamp(max=len(lesson.tokens) - 1)]
@@ -62,18 +62,18 @@ def pack(lessons: list[Lesson], layers: tuple[int, ...], depth: int) -> Pairs:
 
 
 class PairHead(nn.Module):
-    """One layer over pairs; the kinds differ in what they do before and behind it."""
+    """One layer over pairs; the kinds differ in what they do before and after it."""
 
     layer: DecoderLayer
 
     @property
     def output(self) -> nn.Linear | None:
-        """An output matrix of its own; None where the target's reads it."""
+        """An output matrix of its own; None if it uses the target's."""
         return None
 
     @classmethod
     def made_for(cls, config: Any, words: int) -> PairHead:
-        """A fresh one for a target with this configuration, with so many words to guess among."""
+        """A fresh head for a target with this configuration, which guesses among this many words."""
         raise NotImplementedError
 
     @staticmethod
@@ -83,23 +83,23 @@ class PairHead(nn.Module):
 
     @staticmethod
     def published(name: str) -> str:
-        """What a checkpoint calls a tensor of it."""
+        """The name that a checkpoint has for one of its tensors."""
         return name
 
     def publish(self, target: Path, config: Any, words: Tensor | None, directory: Path) -> None:
-        """A checkpoint as any server loads it; `words` are those it guesses among, None for all."""
+        """Write a checkpoint as any server loads it; `words` are those it guesses among, None for all."""
         raise NotImplementedError
 
     def combine(self, streams: Tensor) -> Tensor:
-        """The hidden state that the target's streams make."""
+        """The hidden state that is made of the target's streams."""
         return streams
 
     def enter(self, embedded: Tensor, hidden: Tensor) -> tuple[Tensor, Tensor]:
-        """What the attention reads, and the residual beside it."""
+        """What the attention reads, and the residual."""
         raise NotImplementedError
 
     def leave(self, out: Tensor) -> tuple[Tensor, Tensor]:
-        """What the output matrix reads, and what is handed on to the next guess."""
+        """What the output matrix reads, and the hidden state for the next guess."""
         raise NotImplementedError
 
     def later(self, embedding: Tensor, tokens: Tensor, onward: Tensor) -> tuple[Tensor, Tensor]:
@@ -113,7 +113,7 @@ class PairHead(nn.Module):
         shared, own = attention.keys_values(x, pairs.positions), list[KeysValues]()
         x, residual, positions = x[pairs.anchors], residual[pairs.anchors], pairs.positions[pairs.anchors]
         read: list[Tensor] = []
-        onward = residual  # the first guess does not look at it
+        onward = residual  # the first guess does not read it
         for depth in range(pairs.ahead.shape[1]):
             if depth:
                 tokens = pairs.ahead[:, depth - 1].clamp(min=0)
@@ -133,7 +133,7 @@ class Deck:
         self._left: list[Any] = []
 
     def deal(self) -> list[Any]:
-        """The next few."""
+        """The next lessons."""
         if len(self._left) < self._hand:
             self._left = self._dice.sample(self._lessons, len(self._lessons))
         dealt, self._left = self._left[: self._hand], self._left[self._hand :]
@@ -141,7 +141,7 @@ class Deck:
 
 
 def shake(module: nn.Module, seed: int = 0, scale: float = 0.04) -> None:
-    """Start from small random matrices and norms of one."""
+    """Initialise matrices with small random numbers; norms stay at one."""
     dice = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for tensor in module.parameters():

@@ -1,4 +1,4 @@
-"""PARD in training: a draft model that guesses several tokens in one pass, from mask tokens behind what is known."""
+"""PARD in training: a draft model that guesses several tokens in one pass, from mask tokens after the known text."""
 
 from __future__ import annotations
 
@@ -19,29 +19,29 @@ LEARNT = "mask_shift"
 
 
 class PardTrainee(DraftModelTrainee):
-    """Its guesses are branches of masks behind the text; what a mask is embedded as is learnt."""
+    """Its guesses are branches of masks after the text; the embedding of a mask is learnt."""
 
     unrolls = True
-    optional: tuple[str, ...] = (*DraftModelTrainee.optional, LEARNT)  # a drafter has it in its embedding
+    optional: tuple[str, ...] = (*DraftModelTrainee.optional, LEARNT)  # a published drafter has it in its embedding
 
     def made(self, teacher: Teacher) -> nn.Module:
         """See Trainee.made."""
         module: Any = super().made(teacher)
         self._mask = spare_token(teacher.directory, int(self.config.vocab_size))
-        # Beside the embedding, whose other rows stay: a gradient for all of them would cost more than the layers do.
+        # Apart from the embedding, whose other rows are frozen: a gradient for them would cost more than the layers do.
         module.register_parameter(LEARNT, nn.Parameter(torch.zeros(self.config.hidden_size)))
         return module  # type: ignore[no-any-return]
 
     @property
     def _embedded(self) -> Tensor:
-        """A mask, [H]."""
+        """The embedding of a mask, [H]."""
         module: Any = self.module
         row: Tensor = module.get_input_embeddings().weight[self._mask] + module.mask_shift
         return row
 
     @property
     def head(self) -> Tensor:
-        """See Trainee.head; where the output matrix is the embedding, a mask's line in it moves with it."""
+        """See Trainee.head; where the output matrix is tied to the embedding, the mask's line in it changes too."""
         if not self.config.tie_word_embeddings:
             return self._rows
         rows = self._rows.clone()
@@ -56,7 +56,7 @@ class PardTrainee(DraftModelTrainee):
         return [text[:, 1:][:, reached[0]], *later]
 
     def behind_text(self, batch: Batch, tokens: int) -> list[Tensor]:
-        """See Trainee.behind_text; it knows none of its guesses."""
+        """See Trainee.behind_text; its guesses do not depend on each other."""
         return self.states(batch, all_rows(batch, tokens))
 
     @torch.no_grad()
@@ -65,7 +65,7 @@ class PardTrainee(DraftModelTrainee):
         return torch.stack([self.choose(states) for states in self.behind_text(batch, tokens)], dim=2)
 
     def export(self, target: Path, directory: Path) -> None:
-        """A draft model that says what its masks are."""
+        """Write a draft model whose config.json names its mask token."""
         told = {"pard_token": self._mask, "spd_type": "pard", "tie_word_embeddings": self.config.tie_word_embeddings}
         tensors = dict(self.module.state_dict())
         tensors.pop(LEARNT)

@@ -1,4 +1,4 @@
-"""Places of the answers with the target's last hidden state: what heads without attention are trained on."""
+"""Positions of the answers with the target's last hidden state: what heads without attention are trained on."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from augury.train.study import Lesson
 
 @dataclass(slots=True)
 class Places:
-    """Every place that a draft starts from: the newest token is known, the state behind the one before it is given."""
+    """Every position that a draft starts from: its newest token, and the hidden state of the one before."""
 
     hidden: Tensor  # [P, H]: normed, of the token before the newest
     newest: Tensor  # int64 [P]
@@ -21,7 +21,7 @@ class Places:
 
     @classmethod
     def of(cls, lessons: list[Lesson], depth: int) -> Places:
-        """All places of the answers."""
+        """All positions of the answers."""
         hidden, newest, ahead = [], [], []
         for lesson in lessons:
             at = torch.arange(lesson.start, len(lesson.tokens) - 1)  # the newest token's

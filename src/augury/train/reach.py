@@ -1,4 +1,4 @@
-"""The rows that each guess is trained from: all of them for the first, fewer the further it looks.
+"""The rows that each guess is trained from: all of them for the first guess, fewer for later ones.
 
 A guess counts only where those before it were right, so later ones matter less and cost as much: each depth keeps a
 share of the rows before it, drawn at random (PARD's conditional drop). A row that reaches a depth has reached all

@@ -7,15 +7,15 @@ from dataclasses import dataclass
 
 
 def _quiet(loss: float) -> None:
-    """Nobody watches."""
+    """Ignore the loss."""
 
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """What the trainers share."""
+    """The training settings that all gates have."""
 
     steps: int
     depth: int = 4  # guesses in a draft
-    lessons: int = 4  # in a step
+    lessons: int = 4  # per step
     rate: float = 1e-3
     tick: Callable[[float], None] = _quiet  # sees the running loss after every step

@@ -1,4 +1,4 @@
-"""The token that stands for a mask: one that no text holds, so that its embedding is free to learn."""
+"""Chooses the mask token: one that no text contains, so that its embedding is free to be trained."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ NAMED = ("bos_token_id", "eos_token_id", "pad_token_id", "unk_token_id")
 
 
 def spare_token(directory: Path, vocabulary: int) -> int:
-    """A row of the embedding behind the tokenizer's last token; else the last special token that the chat template does
-    not write and that begins, ends or pads nothing; else the last token but those, which is a rare one."""
+    """A row of the embedding after the tokenizer's last token; else the last special token that the chat template does
+    not write and that is no bos, eos, pad or unk; else the last token other than those, which is a rare one."""
     tokenizer = Tokenizer(directory)
     inner: Any = tokenizer.inner
     if max(inner.get_vocab().values(), default=0) < vocabulary - 1:

@@ -1,4 +1,4 @@
-"""A trained drafter once more in the format of the `speculators` library, which names its target in its config.json.
+"""Exports a trained drafter in the format of the `speculators` library, which names its target in its config.json.
 
 Names of keys and tensors are those of speculators 0.9.0; it and vLLM load such a directory by itself.
 """
@@ -44,12 +44,12 @@ PROFILE = "speculation_profile.json"
 
 
 def as_speculator(drafter: Path, verifier: str, tokens: int, out: Path) -> str:
-    """Write the drafter in that format, to draft so many tokens for the target of that name; gives its type."""
+    """Write the drafter in that format, to draft `tokens` tokens for the target `verifier`; returns its type."""
     raw, tensors = read_checkpoint(drafter)
     if "speculators_model_type" in raw:
         raise ConfigError(f"{drafter} is in this format already; export the drafter it was made from.")
     kind = speculator_of(drafter, raw, tensors)
-    if raw.get(BORROWED):  # others know no words without lines of their own: there it has all of the target's
+    if raw.get(BORROWED):  # other engines cannot borrow lines of the target's head: there it guesses among all tokens
         del tensors["d2t"]
     config = {
         "architectures": [kind.speculator[1]],
@@ -66,7 +66,7 @@ def as_speculator(drafter: Path, verifier: str, tokens: int, out: Path) -> str:
 
 
 def speculator_of(drafter: Path, raw: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Trained:
-    """What the format calls a drafter, from its files; refused where the format has nothing like it."""
+    """The kind of a drafter, by its files, with its type and class in the format; refused where the format has none."""
     found, masked = choose("", str(drafter), raw), "mask_hidden" in tensors
     card = METHODS[found.method] if found is not None else ORDINARY
     for kind in card.trained.values():
@@ -87,13 +87,13 @@ def _layer(raw: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _own(raw: Mapping[str, Any]) -> dict[str, Any]:
-    """What is said of the drafter beside its layers; the format counts layers already run, z-lab names the layer."""
+    """The drafter's settings apart from its layers; the format counts layers already run, z-lab names the layer."""
     own = {name: raw[name] for name in OWN if name in raw}
     if inner := raw.get("dflash_config"):
         own["aux_hidden_state_layer_ids"] = [number + 1 for number in inner["target_layer_ids"]]
         own |= {"mask_token_id": inner["mask_token_id"], "draft_vocab_size": raw["vocab_size"]}
         return own
-    # Left out it is false to the speculators library, and true to vLLM (0.32) where the type is eagle3.
+    # If absent it is false for the speculators library, and true for vLLM (0.32) where the type is eagle3.
     return {"norm_before_residual": False, **own}
 
 

@@ -1,7 +1,7 @@
-"""What a target says to some prompts, and the residual streams behind every token of it: what heads are trained on.
+"""A target's answers to some prompts, with the residual streams of every token: what heads are trained on.
 
-The engine itself gives both: `extract_hidden_states` saves the streams of every request, prompt and answer, so what a
-head learns from is what it will be handed when it drafts.
+Both come from the engine: `extract_hidden_states` saves the streams of every request, prompt and answer, so a head
+learns from what it will read when it drafts.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Lesson:
 
     tokens: Tensor  # int64 [T]
     start: int  # where the answer begins
-    streams: dict[int, Tensor]  # layer id -> float32 [T - 1, H]; the last token was drawn and never run
+    streams: dict[int, Tensor]  # layer id -> float32 [T - 1, H]; the last token was sampled and never run
 
 
 class Study:
@@ -47,7 +47,7 @@ class Study:
 
     @classmethod
     def of(cls, directory: Path, prompts: list[list[int]], length: int, dtype: str = "float32") -> Study:
-        """Have the prompts answered with `length` tokens each, end of text or not."""
+        """Have the prompts answered with exactly `length` tokens each, whether a text ends before that or not."""
         config = read_config(directory)
         if not has_plain_layers(config):
             raise ConfigError(
@@ -67,12 +67,12 @@ class Study:
         return cls(directory, config, lessons)
 
     def embed(self, tokens: Tensor) -> Tensor:
-        """The target's embeddings."""
+        """The target's embeddings of tokens."""
         return F.embedding(tokens, self.embedding)
 
 
 def stream_layers(layers: int) -> tuple[int, ...]:
-    """The streams an EAGLE-3 head reads of a target with so many layers: early, middle, late."""
+    """The streams an EAGLE-3 head reads of a target with this many layers: early, middle, late."""
     return (2, layers // 2, layers - 3) if layers > 5 else (0, layers // 2, layers)
 
 

@@ -30,11 +30,11 @@ FADE = 0.8  # a guess counts only where all before it were right
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """What is trained."""
+    """What to train."""
 
     kind: str
     depth: int = 4  # guesses that are unrolled
-    vocabulary: int = 0  # words of the drafter's own; 0: all of the target's, read by the target's own matrix
+    vocabulary: int = 0  # tokens of the drafter's own; 0: all of the target's, by the target's own matrix
     layers: int = 2  # of a drafter that is a stack of them, or of each head
 
 
@@ -50,10 +50,10 @@ class Trainee:
     """What the loop, the validation and the gate know of a drafter; each kind says how it guesses."""
 
     module: nn.Module
-    tables: tuple[str, ...] = ()  # its tensors with a row for each of its words
-    fresh_rows = True  # a fresh row of a table is of use beside trained ones: the target's own, not chance
+    tables: tuple[str, ...] = ()  # its tensors with a row for each token of its vocabulary
+    fresh_rows = True  # a fresh row of a table is usable next to trained ones: it is the target's, not random
     optional: tuple[str, ...] = ()  # its tensors that a published drafter may lack
-    own_words = True  # may guess among fewer words than the target has
+    own_words = True  # may guess among fewer tokens than the target has
     bounded = False  # drafts no more tokens than it was made for
     unrolls = True  # later guesses are trained too; those of a language model are the first ones of later rows
     replays = True  # a step's work is the same for all batches of a shape, so that it can be recorded
@@ -61,7 +61,7 @@ class Trainee:
     def __init__(self, goal: Goal, config: Any, teacher: Teacher, words: Tensor) -> None:
         self.goal, self.config, self.embedding, self.words = goal, config, teacher.embedding, words
         self.layers = self.streams_of(goal.kind, config)
-        self._rows = teacher.head[words.to(teacher.device)]  # the target's matrix for the words that are guessed
+        self._rows = teacher.head[words.to(teacher.device)]  # the target's output matrix, for the words only
         self.module = self.made(teacher).to(teacher.device)
 
     @classmethod
@@ -78,7 +78,7 @@ class Trainee:
         return (NORMED,)
 
     def made(self, teacher: Teacher) -> nn.Module:
-        """A fresh network."""
+        """Build a fresh network."""
         raise NotImplementedError
 
     def states(self, batch: Batch, reached: Reach) -> list[Tensor]:
@@ -94,17 +94,17 @@ class Trainee:
         return self.states(batch, all_rows(batch, tokens))
 
     def places_of(self, tokens: Tensor) -> Tensor:
-        """The places of tokens among its words; -1 where it lacks them."""
+        """The indices of tokens among its words; -1 where it lacks them."""
         place = torch.full((self.config.vocab_size,), -1, device=tokens.device)
         place[self.words.to(tokens.device)] = torch.arange(len(self.words), device=tokens.device)
         return place[tokens]
 
     def export(self, target: Path, directory: Path) -> None:
-        """A checkpoint in the published layout, as any server loads it."""
+        """Write a checkpoint in the published layout, as any server loads it."""
         raise NotImplementedError
 
     def published(self, name: str) -> str:
-        """What a checkpoint calls a tensor of the module."""
+        """The name that a checkpoint has for a tensor of the module."""
         return name
 
     @property
@@ -113,7 +113,7 @@ class Trainee:
         return self._rows
 
     def logits(self, states: Tensor) -> Tensor:
-        """The drafter's, over its words."""
+        """The drafter's logits, over its words."""
         return states @ self.head.to(states.dtype).T
 
     @torch.no_grad()
@@ -123,7 +123,7 @@ class Trainee:
         return self.words.to(states.device)[torch.cat(parts)].view(states.shape[:-1])
 
     def loss(self, batch: Batch, measure: Loss) -> Tensor:
-        """Over all guesses from all places of the answers, those further on counting less."""
+        """The loss over all guesses from all positions of the answers, later guesses counting less."""
         reached = reach(batch, self.goal.depth if self.unrolls else 1)
         guesses = [
             Guess(states, batch.normed.roll(-1 - i, 1)[:, rows], places(batch, i)[:, rows])
@@ -132,7 +132,7 @@ class Trainee:
         return self._over(guesses, [FADE**i for i in range(len(guesses))], measure)
 
     def _over(self, guesses: list[Guess], weights: list[float], measure: Loss) -> Tensor:
-        """The mean loss of counted rows: each guess by its weight, or each row by its own."""
+        """The mean loss of counted rows, weighted by guess, or under D-PACE by row."""
         if measure is d_pace:
             return self._paced(guesses, measure)
         means = [
@@ -142,7 +142,7 @@ class Trainee:
         return torch.stack(means).sum() / sum(weights)
 
     def _paced(self, guesses: list[Guess], measure: Loss) -> Tensor:
-        """See pace.py."""
+        """The mean loss of counted rows, weighted by row; see pace.py."""
         chances = [
             torch.exp(-row_losses(*self._rows_of(guess), measure)).view(guess.counted.shape) for guess in guesses
         ]
@@ -181,7 +181,7 @@ class PairTrainee(Trainee):
         shake(module)
         if module.output is not None:
             with torch.no_grad():
-                module.output.weight.copy_(self._rows)  # a good beginning
+                module.output.weight.copy_(self._rows)  # a good starting point
             module.output.requires_grad_(bool(self.goal.vocabulary))
         return module
 
@@ -229,5 +229,5 @@ def layers_of(kind: str, config: Any) -> tuple[int, ...]:
 
 
 def trainable(module: nn.Module) -> list[nn.Parameter]:
-    """Parameters that learn."""
+    """The parameters that are trained."""
     return [parameter for parameter in module.parameters() if parameter.requires_grad]

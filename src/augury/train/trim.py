@@ -1,7 +1,7 @@
-"""Fewer words for a head: rows of its tables leave, nothing is trained again.
+"""Trims a head's vocabulary: rows of its tables are dropped, nothing is trained again.
 
-Each guess of a small drafter is mostly its output matrix. Words that the target seldom says cost more than they bring.
-A head that guesses by the target's matrix keeps a list of words, and reads the target's lines for them.
+Most of the cost of a small drafter's guess is its output matrix, and words that the target seldom says cost more than
+they bring. A head that guesses by the target's matrix keeps a list of words, and uses the target's lines for them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ TABLES = re.compile(r"(lm_head|head\.\d+|emb\.\d+)\.weight")  # a row for every 
 
 
 def said_most(corpus: Corpus, count: int, among: Tensor, vocabulary: int) -> Tensor:
-    """Places in `among` of the `count` tokens that the answers hold most often, in order."""
+    """Indices in `among`, rising, of the `count` tokens that are most frequent in the answers."""
     often = torch.bincount(answers_of(corpus), minlength=vocabulary)[among]
     return often.argsort(descending=True, stable=True)[:count].sort().values
 
@@ -34,7 +34,7 @@ def answers_of(corpus: Corpus) -> Tensor:
 
 
 def trim(drafter: Path, corpus: Corpus, count: int, out: Path) -> dict[str, Any]:
-    """Write the drafter with its `count` most useful words; says what was left out."""
+    """Write the drafter with the `count` most frequent of its words; returns a summary."""
     config, tensors = read_checkpoint(drafter)
     borrows = OWN not in tensors and can_borrow(config) and "lm_head.weight" not in tensors
     if OWN not in tensors and not borrows:
@@ -62,5 +62,5 @@ def can_borrow(config: dict[str, Any]) -> bool:
 
 
 def _rows(table: Tensor, kept: Tensor, words: int) -> Tensor:
-    """The rows of the words that are kept; a row past the words stands for all others, and stays."""
+    """The rows of the words that are kept; a row past the words stands for all others, and is kept too."""
     return torch.cat([table[kept], table[words:]])

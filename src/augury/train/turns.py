@@ -1,4 +1,4 @@
-"""Which served prompts ask what is held out, whatever stands around it: other turns, another system message."""
+"""Finds served prompts that ask what is held out, whatever surrounds it: other turns, another system message."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Turns:
         self._text, self._bare, self._turn = tokenizer.decoder(False), tokenizer.decoder(True), _turn(tokenizer)
 
     def hold(self, prompt: list[int]) -> bool:
-        """Whether one of them is a whole turn of the user's in a prompt, or all of it."""
+        """Whether a held-out question is a whole user turn of a prompt, or the whole prompt."""
         text = self._text(prompt)
         said = [text, self._bare(prompt), *(self._turn.findall(text) if self._turn else ())]
         return any(words.strip() in self._questions for words in said)

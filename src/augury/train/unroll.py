@@ -1,8 +1,8 @@
-"""Heads that read pairs, unrolled over whole batches: from every place of every text at once.
+"""Heads that read pairs, unrolled over whole batches: from every position of every text at once.
 
-The same unrolling as in pairs.py (EAGLE-3's training-time test), for texts by the thousand: a place sees the true pairs
-up to itself and the drafted ones of its own draft. Row r of a text is the pair (token r + 1, features of token r); its
-guess i is token r + 2 + i.
+The same unrolling as in pairs.py (EAGLE-3's training-time test), for texts by the thousand: a row attends to the true
+pairs up to itself and to the drafted ones of its own draft. Row r of a text is the pair (token r + 1, features of token
+r); its guess i is token r + 2 + i.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ Choose = Callable[[int, Tensor], Tensor]  # guess i, what the output matrix read
 def unroll(
     head: PairHead, embedding: Tensor, batch: Batch, reached: Reach, choose: Choose | None = None
 ) -> list[Tensor]:
-    """What the output matrix reads for each guess from the rows that reach it, [B, n, H]; fed with the text itself, or
-    with what `choose` says."""
+    """The states that the output matrix reads, for each guess those of the rows that reach it, [B, n, H]; fed with the
+    text itself, or with the tokens that `choose` returns."""
     count, length = batch.tokens.shape[0], batch.tokens.shape[1] - 1
     attention, dtype = head.layer.self_attn, head.layer.mlp.up_proj.weight.dtype
     embedded = F.embedding(batch.tokens[:, 1:].flatten(), embedding).to(dtype)
@@ -47,12 +47,12 @@ def unroll(
 
 
 def _only(x: Tensor, rows: Tensor, count: int) -> Tensor:
-    """These rows of every text, of [B * R, ...]."""
+    """Select `rows` of every text in x [B * R, ...]."""
     return x.view(count, -1, *x.shape[1:])[:, rows].flatten(0, 1)
 
 
 def _first(x: Tensor, kept: int, count: int) -> Tensor:
-    """So many rows of every text, of [B * R, ...]."""
+    """Select the first `kept` rows of every text in x [B * R, ...]."""
     return x.view(count, -1, *x.shape[1:])[:, :kept].flatten(0, 1)
 
 

@@ -1,8 +1,8 @@
-"""What a drafter is worth: the acceptance length that its drafts would reach on held-out answers.
+"""Validates a drafter: the acceptance length that its drafts would reach on held-out answers.
 
-The target's answer is known, so nothing need be generated: a greedy draft is accepted as far as it is the answer, and a
-sampled one with a chance that the two distributions tell. Steps begin where the one before ended, as they do when the
-drafter is served; over chances, the expected number of steps is counted, so that no dice are rolled.
+The target's answer is known, so nothing need be generated: a greedy draft is accepted as far as it matches the answer,
+and a sampled one with a probability that follows from the two distributions. Steps begin where the previous one ended,
+as in serving; for sampled text the expected number of steps is computed, so that nothing is drawn at random.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from augury.train.trainee import Trainee
 
 
 class Acceptance(NamedTuple):
-    """Of one held-out set."""
+    """The acceptance on one held-out set."""
 
-    histogram: tuple[float, ...]  # steps by the number of tokens they accepted
+    histogram: tuple[float, ...]  # number of steps, by how many tokens they accepted
     per_text: float  # the mean of the texts' own lengths
-    lengths: tuple[float, ...]  # tokens a step with drafts of 1, 2, ... tokens: each is the beginning of a longer one
+    lengths: tuple[float, ...]  # tokens per step with drafts of 1, 2, ... tokens: each is a prefix of a longer one
 
     @property
     def drafts(self) -> float:
@@ -35,7 +35,7 @@ class Acceptance(NamedTuple):
 
     @property
     def accepted(self) -> list[float]:
-        """Steps that accepted so many tokens and more, by position."""
+        """The number of steps that accepted the token at each position."""
         return [sum(self.histogram[count:]) for count in range(1, len(self.histogram))]
 
     @property
@@ -45,14 +45,14 @@ class Acceptance(NamedTuple):
 
     @property
     def length(self) -> float:
-        """Tokens a step, the target's own included."""
+        """Tokens per step, the target's own included."""
         return 1 + sum(self.by_position)
 
 
 def measure(
     trainee: Trainee, teacher: Teacher, held: Corpus, tokens: int, size: int, longest: int, temperature: float = 0.0
 ) -> Acceptance:
-    """Drafts of so many tokens over a whole held-out set, which is greedy text or drawn with that temperature."""
+    """Measure drafts of `tokens` tokens over a held-out set, whose text is greedy or was sampled with `temperature`."""
     trainee.module.eval()
     counts = [
         [0.0] * (tokens + 1) for _ in range(tokens)
@@ -77,10 +77,10 @@ def _length(steps: list[float]) -> float:
 
 
 def chances(trainee: Trainee, teacher: Teacher, batch: Batch, tokens: int, temperature: float) -> Tensor:
-    """How likely each token of a draft from each row is accepted if it is the text up to there, [B, R, tokens].
+    """The chance that each token of each row's draft is accepted, if the draft is the text up to there, [B, R, tokens].
 
-    A greedy draft is the text or is not. Where text is drawn from p and drafts from q, the token y of the text was
-    drafted with chance min(p(y), q(y)) / p(y): what rejection sampling keeps of q is the common part.
+    A greedy draft is the text or is not. Where text is sampled from p and drafts from q, the token y of the text was an
+    accepted draft with chance min(p(y), q(y)) / p(y): rejection sampling keeps the part of q that p shares.
     """
     if not temperature:
         right = agreed(trainee.drafts(batch, tokens), batch)
@@ -97,7 +97,7 @@ def chances(trainee: Trainee, teacher: Teacher, batch: Batch, tokens: int, tempe
 
 @torch.no_grad()
 def log_chances(states: Tensor, score: Callable[[Tensor], Tensor], places: Tensor, temperature: float) -> Tensor:
-    """Logarithms of the chances of one word of every row [B, R] of states [B, R, H]; -1 is a word that is not there."""
+    """Log-probabilities of one token per row [B, R] from states [B, R, H]; place -1 is a token that is not there."""
     parts = []
     for some, place in zip(states.flatten(0, 1).split(CHUNK), places.flatten().split(CHUNK), strict=True):
         law = (score(some).float() / temperature).log_softmax(1)
@@ -107,22 +107,22 @@ def log_chances(states: Tensor, score: Callable[[Tensor], Tensor], places: Tenso
 
 
 def ahead(batch: Batch, depth: int) -> tuple[Tensor, Tensor]:
-    """Where the tokens lie that each row should draft, int64 [R, depth], and whether they are known, [B, R, depth]."""
+    """Indices of the tokens that each row should draft, int64 [R, depth], and whether they are known, [B, R, depth]."""
     rows, device = batch.tokens.shape[1] - 1, batch.tokens.device
     index = torch.arange(rows, device=device)[:, None] + 2 + torch.arange(depth, device=device)
     return index.clamp(max=rows), index < batch.lengths[:, None, None]
 
 
 def agreed(drafts: Tensor, batch: Batch) -> Tensor:
-    """How many tokens of each draft are the text, int64 [B, R]."""
+    """How many tokens of each draft match the text before the first that does not, int64 [B, R]."""
     index, known = ahead(batch, drafts.shape[2])
     return ((drafts == batch.tokens[:, index]) & known).long().cumprod(2).sum(2)
 
 
 def walk(lines: list[list[float]], start: int, length: int) -> list[float]:
-    """Expected steps that accept 0, 1, ... tokens, given how likely each token of every row's draft is accepted.
+    """Expected number of steps that accept 0, 1, ... tokens, given the chance of each token of every row's draft.
 
-    The prompt's pass gives the first token, and every step one of the target's own.
+    Prefill gives the first token, and every step one of the target's own.
     """
     most = len(lines[0])
     counts, visits = [0.0] * (most + 1), [0.0] * (length + most + 1)

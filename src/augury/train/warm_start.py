@@ -1,4 +1,4 @@
-"""Training that goes on from a published drafter, instead of from random weights."""
+"""Training that starts from a published drafter, instead of from random weights."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Origin:
         self.words = self._words()  # the target's tokens that rows of its tables stand for; None: all of them
 
     def digest(self) -> str:
-        """Tells it from any other drafter."""
+        """A hash of its weight files, to tell it from other drafters."""
         whole = hashlib.sha256()
         for file in sorted(set(self._files.values())):
             whole.update(file.read_bytes())
@@ -36,7 +36,7 @@ class Origin:
 
     @torch.no_grad()
     def give(self, trainee: Trainee) -> None:
-        """Hand its weights to a fresh trainee of its kind; words that it lacks begin as they would."""
+        """Copy its weights to a fresh trainee of its kind; rows of words that it lacks are as `_by_word` says."""
         mine = trainee.words.cpu()
         for name, tensor in trainee.module.state_dict().items():
             published = trainee.published(name)
@@ -88,8 +88,9 @@ class Origin:
 
 
 def _by_word(found: Tensor, theirs: Tensor, mine: Tensor, fresh: Tensor | None) -> Tensor:
-    """Their rows for the words that both know; others have fresh ones, or what their drafter takes any other word for:
-    its row past the words, or the mean of all. Fresh numbers beside trained ones would win every guess."""
+    """Their rows for the words that both know. Other words get the `fresh` rows, or if there are none the row that
+    their drafter has for all other words (past its own), or the mean of all rows: random rows next to trained ones
+    would win every guess."""
     place = torch.full((int(max(theirs.max(), mine.max())) + 1,), -1).index_put((theirs,), torch.arange(len(theirs)))
     known, rest = place[mine] >= 0, found[len(theirs)] if len(found) > len(theirs) else found.float().mean(0)
     if fresh is None:

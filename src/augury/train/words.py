@@ -11,7 +11,7 @@ STRANGERS = 4096  # other tokens that compete with the words in a step
 
 
 def places(words: Tensor, labels: Tensor) -> Tensor:
-    """Where each label stands among sorted words; IGNORED for labels below 0 and for tokens that are none of them."""
+    """The index of each label among sorted words; IGNORED for labels below 0 and for tokens that are not among them."""
     at = torch.searchsorted(words, labels.clamp(min=0)).clamp(max=len(words) - 1)
     return torch.where((labels >= 0) & (words[at] == labels), at, IGNORED)
 
@@ -29,23 +29,23 @@ class Competition:
         self._dice = torch.Generator().manual_seed(seed)
 
     def draw(self) -> None:
-        """Choose who competes in this step."""
+        """Draw the tokens that compete in this step."""
         others = torch.randint(len(self._head), (STRANGERS,), generator=self._dice)
         self._present: Tensor = torch.cat([self._words, others]).unique()
         self._rows = self._head[self._present]
 
     @property
     def present(self) -> Tensor:
-        """Who competes, sorted token numbers."""
+        """The tokens that compete, sorted."""
         return self._present
 
     def loss(self, states: Tensor, labels: Tensor, more: Tensor | None = None) -> Tensor:
-        """Of states [R, H] that the matrix reads; `more` [R, competitors] is added to their scores."""
+        """The loss of states [R, H] that the matrix reads; `more` [R, competitors] is added to their logits."""
         logits = states @ self._rows.T
         return word_loss(logits if more is None else logits + more, self._present, labels)
 
 
 def fading(losses: list[Tensor]) -> Tensor:
-    """Losses by depth as one: a guess counts only where all before it were right."""
+    """Combine losses by depth, later ones weighing less: a guess counts only where all before it were right."""
     weights = [0.8**depth for depth in range(len(losses))]
     return torch.stack([w * loss for w, loss in zip(weights, losses, strict=True)]).sum() / sum(weights)

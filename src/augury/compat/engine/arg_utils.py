@@ -30,7 +30,7 @@ class EngineArgs:
         raise AttributeError(f"EngineArgs has no argument {name!r}")
 
     def arguments(self) -> dict[str, Any]:
-        """What was given, for `LLM`."""
+        """The arguments that were given, for `LLM`."""
         return dict(self._given)
 
     @classmethod

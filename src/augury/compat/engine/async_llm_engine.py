@@ -33,7 +33,7 @@ class AsyncLLMEngine:
 
     @classmethod
     def from_engine_args(cls, engine_args: EngineArgs, **_: Any) -> AsyncLLMEngine:
-        """An engine of these arguments."""
+        """An engine with these arguments."""
         return cls(LLM(**engine_args.arguments()))
 
     async def generate(
@@ -61,7 +61,7 @@ class AsyncLLMEngine:
                 self._order(lambda: self._abort([request_id]))
 
     async def abort(self, request_id: str | list[str]) -> None:
-        """Stop requests; their streams end with what has come."""
+        """Stop requests; their streams raise an EngineDeadError after the outputs that have come."""
         await self._do(lambda: self._abort([request_id] if isinstance(request_id, str) else list(request_id)))
 
     async def get_tokenizer(self) -> Any:
@@ -83,7 +83,7 @@ class AsyncLLMEngine:
         return self._failure is not None
 
     def shutdown(self, timeout: float | None = None) -> None:
-        """End the thread; requests on their way end with an EngineDeadError."""
+        """End the thread; requests in flight end with an EngineDeadError."""
         self._orders.put(None)
         self._thread.join(timeout)
 
@@ -130,7 +130,7 @@ class AsyncLLMEngine:
             tell(why)
 
     def _take(self) -> bool:
-        """Do what has been ordered, waiting for it where there is nothing to step; False: the end."""
+        """Run the queued orders, waiting for one if there is nothing to step; False once the engine is shut down."""
         while True:
             try:
                 order = self._orders.get(block=not self.engine.has_unfinished_requests())

@@ -1,4 +1,4 @@
-"""vllm.engine.llm_engine: the engine by hand. Add requests, step, and take what has come."""
+"""vllm.engine.llm_engine: the engine stepped by hand. Add requests, step, and take the outputs."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class LLMEngine:
 
     @classmethod
     def from_engine_args(cls, engine_args: EngineArgs, **_: Any) -> LLMEngine:
-        """An engine of these arguments; what vLLM passes besides (usage_context, ...) means nothing here."""
+        """An engine with these arguments; what vLLM passes in addition (usage_context, ...) is ignored."""
         return cls(LLM(**engine_args.arguments()))
 
     def add_request(
@@ -60,7 +60,7 @@ class LLMEngine:
             self.llm.engine.add(request)
 
     def step(self) -> list[RequestOutput]:
-        """One step, and an output for each prompt that got something, of the `output_kind` it asked for."""
+        """Run one step; returns an output, of the `output_kind` asked for, for each prompt that got something."""
         touched: dict[str, _Asked] = {}
         for update in self.llm._step():
             if (asked := self._owner.get(update.request)) is not None:
@@ -76,7 +76,7 @@ class LLMEngine:
         return len(self._asked)
 
     def abort_request(self, request_ids: str | list[str]) -> None:
-        """Stop requests; those that have ended, or never were, are passed over, as in vLLM."""
+        """Stop requests; those that have ended, or never existed, are ignored, as in vLLM."""
         for name in [request_ids] if isinstance(request_ids, str) else request_ids:
             if (asked := self._asked.get(name)) is not None:
                 for request in asked.requests:

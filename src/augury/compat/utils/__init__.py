@@ -10,7 +10,7 @@ from typing import Any
 
 
 class FlexibleArgumentParser(argparse.ArgumentParser):
-    """argparse's, with flags in either spelling: --max_model_len as --max-model-len."""
+    """An argparse parser that takes flags in either spelling: --max_model_len as --max-model-len."""
 
     def parse_known_args(  # type: ignore[override]
         self, args: Sequence[str] | None = None, namespace: Any = None
@@ -26,5 +26,5 @@ def _dashed(word: str) -> str:
 
 
 def random_uuid() -> str:
-    """An id for a request."""
+    """A random id for a request."""
     return uuid.uuid4().hex

@@ -1,4 +1,4 @@
-"""Decoder layers of heads: a target's layers in small, with their own cache."""
+"""Decoder layers of heads, like a target's but with a KV cache of their own."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from augury.model.target import KVCache, LayerShape, Target
 class RecurrentHead(Protocol):
     """A head that guesses a token from the previous token and a hidden state, and returns its own hidden state."""
 
-    features: tuple[int, ...]  # what it reads of the target
-    targets: Tensor | None  # int64 [V]: the target's number of each token it guesses from; None: they are the same
+    features: tuple[int, ...]  # ids of the target's streams that it reads
+    targets: Tensor | None  # int64 [V]: the target's id of each token it guesses from; None: they are the same
     feature_size: int  # width of those streams side by side
     layer_shapes: list[LayerShape]
     cache: KVCache
@@ -40,13 +40,13 @@ class RecurrentHead(Protocol):
 
 
 def layer_shapes(config: Any, layers: int) -> list[LayerShape]:
-    """What a head's layers keep in the cache."""
+    """The cache shapes of a head's layers."""
     dim = head_dim(config)
     return [LayerShape(config.num_key_value_heads, dim, dim)] * layers
 
 
 def make_rotary(config: Any, length: int, device: torch.device) -> tuple[Tensor, Tensor]:
-    """Angles of the head's own configuration, as far as the target goes."""
+    """Rotary tables of the head's own configuration, for positions up to `length`."""
     cos, sin = rotary_tables(config, length)
     return cos.to(device), sin.to(device)
 
@@ -91,7 +91,7 @@ def read_layer(
 
 
 class BlockLayers:
-    """Layers run over a residual stream, from cache rows of their own."""
+    """Our own layers as a Stack, with a cache of their own."""
 
     def __init__(self, weights: Weights, config: Any, layers: list[Layer]) -> None:
         self.ops, self.eps = weights.ops, config.rms_norm_eps
@@ -134,7 +134,7 @@ class Stack(Protocol):
         ...
 
     def settle(self, target: Target) -> None:
-        """Keep this rank's part of the layers, or all of them as light as they can be."""
+        """Keep this rank's part of the layers; if they are not divided, convert large matrices to fewer bits."""
         ...
 
 

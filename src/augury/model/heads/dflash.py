@@ -29,8 +29,8 @@ from augury.model.rope import context_length, head_dim
 from augury.model.target import KVCache, Target
 from augury.model.weight_files import MASK_FILE
 
-UNITS = 64  # lines read at a time
-NEEDLESS = ("t2d", "verifier_norm.weight", "verifier_lm_head.weight")  # the trainer's, or told by d2t
+UNITS = 64  # unit vectors projected at a time
+NEEDLESS = ("t2d", "verifier_norm.weight", "verifier_lm_head.weight")  # used in training only, or implied by d2t
 
 
 @dataclass(slots=True)
@@ -42,13 +42,13 @@ class DFlashWeights:
     final_norm: Tensor
     embedding: Tensor | None  # None: the target's
     head: AnyLinear | None  # None: the target's
-    targets: Tensor | None  # int64 [Vd]: the target's number of each token of the head's vocabulary
-    mask: Tensor  # [H]: what a masked position looks like
+    targets: Tensor | None  # int64 [Vd]: the target's id of each token of the head's vocabulary
+    mask: Tensor  # [H]: the embedding of a masked position
 
 
 @dataclass(slots=True)
 class BlockLayer:
-    """A layer, and the half of its fused projection that the context goes through."""
+    """A layer, and the part of its fused projection that the context goes through."""
 
     layer: Layer
     context: AnyLinear  # the part of qkv that makes keys and values
@@ -75,7 +75,7 @@ class DFlash:
 
     @torch.no_grad()
     def read(self, streams: Tensor, rows: Rows) -> None:
-        """Put the context [R, features * H] in the cache, where the rows say: it has keys and values, no queries."""
+        """Write keys and values of the context [R, features * H] to the cache where the rows say; it has no queries."""
         ops, view = self._ops, self._ops.view(rows)
         context = ops.rms_norm(self.parts.fc(streams), self.parts.hidden_norm, self._eps)
         for i, block in enumerate(self.layers):
@@ -99,7 +99,7 @@ class DFlash:
     def states(self, rows: Rows, masked: Tensor) -> Tensor:
         """Normed hidden states [W, H] of the wanted rows.
 
-        Rows are blocks, their `ancestors` all the rows of the block; layers that look back alone cut those to size.
+        Rows are blocks, with all rows of the block as `ancestors`; layers that see less of a block mask the rest.
         """
         parts, ops, eps = self.parts, self._ops, self._eps
         views = {sight: ops.view(replace(rows, ancestors=seen(rows, sight))) for sight in self.config.sights}
@@ -194,7 +194,7 @@ def seen(rows: Rows, sight: BlockVisibility) -> Tensor:
 
 def _read_parts(weights: Weights, config: DFlashConfig, target: Target) -> DFlashWeights:
     size, vocab = config.layer.hidden_size, config.draft_vocab
-    # A width other than the target's can share neither its embeddings nor its head: then the file must have both.
+    # A drafter of another width can share neither the target's embeddings nor its head: its file must have both.
     stranger = size != target.hidden_size
     embeds = stranger or "embed_tokens.weight" in weights
     targets = weights.targets(vocab, target.vocab_size)
@@ -210,7 +210,7 @@ def _read_parts(weights: Weights, config: DFlashConfig, target: Target) -> DFlas
 
 
 def _read_head(weights: Weights, config: DFlashConfig, target: Target, targets: Tensor | None) -> AnyLinear | None:
-    """The output matrix: one of its own, some lines of the target's, or None for all of them."""
+    """The output matrix: one of its own, or some lines of the target's; None for the target's head as it is."""
     size, stranger = config.layer.hidden_size, config.layer.hidden_size != target.hidden_size
     if config.borrows and targets is not None and not stranger:
         return lighter(Linear(weights.ops, lines_of_head(target, targets, weights.dtype)))
@@ -221,7 +221,7 @@ def _read_head(weights: Weights, config: DFlashConfig, target: Target, targets: 
 
 @torch.no_grad()
 def lines_of_head(target: Target, words: Tensor, dtype: torch.dtype) -> Tensor:
-    """The target's output matrix, those lines, [W, H]: what it makes of unit vectors, in whatever form it is kept."""
+    """The lines `words` of the target's output matrix, [W, H], whatever its form: what it makes of unit vectors."""
     units = torch.eye(target.hidden_size, dtype=target.cache_dtype, device=target.device)
     columns = [target.project(some)[:, words] for some in units.split(UNITS)]
     return torch.cat(columns).T.contiguous().to(dtype)
@@ -251,7 +251,7 @@ def _read_block_layer(weights: Weights, config: DFlashConfig, i: int, rotary: tu
 
 
 def _halved(head: Tensor, rotary: tuple[Tensor, Tensor]) -> Tensor:
-    """A head whose rotary pairs are neighbours, reordered so that they are halves: its products stay the same."""
+    """A head whose rotary pairs are adjacent, reordered into halves: its products stay the same."""
     turned = 2 * rotary[0].shape[1]
     return torch.cat([head[0:turned:2], head[1:turned:2], head[turned:]])
 
@@ -277,7 +277,7 @@ def _read_mask(directory: Path, config: DFlashConfig, parts: DFlashWeights, targ
 
 
 def _mask_from_file(path: Path, size: int) -> Tensor:
-    """One vector, bare or in a small table beside its token's number; nothing but tensors is ever unpickled."""
+    """One vector, bare or in a small table with its token's id; nothing but tensors is ever unpickled."""
     loaded = unpickled(path)
     values = list(loaded.values()) if isinstance(loaded, dict) else [loaded]
     vectors = [v for v in values if isinstance(v, Tensor) and v.is_floating_point() and v.numel() == size]

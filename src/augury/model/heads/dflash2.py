@@ -1,7 +1,7 @@
 """DFlash2: DFlash's layers with convolutions around their parts, and a selector that ties a block's tokens together.
 
-The block's own scores only nominate: the best few tokens of each position. Which of them is taken depends on the token
-before it, by the product of three short vectors, one of either token and one of the position's hidden state.
+The block's own scores only nominate the best few tokens of each position. Which of them is chosen depends on the
+previous token, by a product of three short vectors: one for each of the two tokens and one of the hidden state.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from augury.model.heads.files import Weights, read_raw_config
 from augury.model.layers import Linear
 from augury.model.target import Target
 
-# What the speculators format takes where nothing is said; z-lab's names them all.
+# The defaults of the speculators format; z-lab's files state all of them.
 DEFAULTS = {"conv_kernel_size": 2, "conv_group_size": 16, "selector_rank": 256, "selector_top_k": 16}
 
 
 class DFlash2Sizes(NamedTuple):
-    """What config.json says beyond DFlash."""
+    """The sizes that config.json states in addition to DFlash's."""
 
     taps: int
     group: int
@@ -40,7 +40,7 @@ class Nominees(NamedTuple):
 
     tokens: Tensor  # int64 [G, depth, k]
     scores: Tensor  # float32 [G, depth, k]: the block's own, best first
-    keys: Tensor  # float32 [G, depth, rank]: what the position weighs pairs by
+    keys: Tensor  # float32 [G, depth, rank]: the position's weights of pairs
 
 
 @dataclass(slots=True)
@@ -97,13 +97,13 @@ class DFlash2(DFlash):
 
 
 def load_dflash(directory: Path, target: Target, dtype: torch.dtype, max_model_len: int, dummy: bool = False) -> DFlash:
-    """Whichever of the two a directory holds: both are served under one method's name."""
+    """Load a DFlash or a DFlash2 drafter, whichever a directory holds: both are run by one method."""
     kind = DFlash2 if relative(read_raw_config(directory)) == DFLASH2 else DFlash
     return kind.load(directory, target, dtype, max_model_len, dummy)
 
 
 def read_sizes(directory: Path, raw: Mapping[str, Any], hidden: int, vocab: int) -> DFlash2Sizes:
-    """Check what config.json says of convolutions and selector."""
+    """Read and check the sizes of convolutions and selector in config.json."""
     inner, told = inner_part(raw), dict[str, int]()
     for name, default in DEFAULTS.items():
         unsaid = default if "speculators_model_type" in raw else None
@@ -120,7 +120,7 @@ def read_sizes(directory: Path, raw: Mapping[str, Any], hidden: int, vocab: int)
 
 
 def _read_convs(weights: Weights, prefix: str, sizes: DFlash2Sizes, hidden: int) -> tuple[GroupedConv, GroupedConv]:
-    """Those around a layer's attention and around its MLP."""
+    """The convolutions around a layer's attention and around its MLP."""
     rows = 2 * sizes.taps * (hidden // sizes.group)
     attention, mlp = (
         GroupedConv(

@@ -16,7 +16,7 @@ from augury.model.plausible import check_numbers
 
 MASK_KEYS = ("mask_token_id", "dspark_noise_token_id", "pard_token", "ptd_token_id")  # vLLM's order
 DFLASH, DFLASH2, DSPARK = "DFlash", "DFlash2", "DSpark"  # what is read here, by the names in the files
-# What to do with a relative that was taken for another kind; without a word of advice it does not run at all.
+# Advice for a related format that was read as another kind; those without any are not supported.
 RELATIVES = {DFLASH2: "use method='dflash'", "LiLiCorr": "", "Domino": "", DSPARK: "use method='dspark'"}
 BORROWED = "augury_head_of_target"  # a key of config.json
 INNER, NESTED = "dflash_config", "transformer_layer_config"  # the parts of a config.json
@@ -34,7 +34,7 @@ DEFAULT_THETA = 1e6  # where a config names none; transformers' own default is a
 
 @dataclass(frozen=True, slots=True)
 class BlockVisibility:
-    """What a layer's block rows see besides the context: all of the block or what comes before, and how far back."""
+    """What a layer's block rows see apart from the context: the whole block or what precedes them, and how far back."""
 
     causal: bool
     window: int  # 0: no limit
@@ -93,13 +93,13 @@ def read_dflash_config(directory: Path, target_layers: int, kind: str = DFLASH) 
 
 
 def inner_part(raw: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What z-lab's format says of drafting, apart from the layers."""
+    """The part of z-lab's format that describes drafting, as opposed to the layers; empty in other formats."""
     inner = raw.get(INNER)
     return inner if isinstance(inner, Mapping) else {}
 
 
 def relative(raw: Mapping[str, Any], besides: str = "") -> str | None:
-    """Which relative of DFlash a config.json names, one kind apart."""
+    """Which relative of DFlash a config.json names, other than `besides`; None if it names none."""
     named = [*architectures(raw), str(raw.get("speculators_model_type", ""))]
     return next((kind for kind in RELATIVES if kind != besides for n in named if kind.lower() in n.lower()), None)
 
@@ -138,7 +138,7 @@ def _embedding_scale(raw: Mapping[str, Any], inner: Mapping[str, Any]) -> float:
 
 
 def _refuse_habits(directory: Path, raw: Mapping[str, Any], inner: Mapping[str, Any], kind: str) -> None:
-    """Refuse what this kind is not run with."""
+    """Refuse settings that this kind does not support."""
     if kind != DSPARK and (raw.get("sample_from_anchor") or inner.get("sample_from_anchor")):
         raise ModelError(f"{directory}: sample_from_anchor is not {kind}, whose known token predicts nothing.")
     if kind != DFLASH2 and _embedding_scale(raw, inner) != 1.0:
@@ -168,7 +168,7 @@ def _layer_config(directory: Path, words: dict[str, Any]) -> Any:
 def _features(
     directory: Path, raw: Mapping[str, Any], inner: Mapping[str, Any], layers: int, target_layers: int
 ) -> tuple[int, ...]:
-    """Which streams feed it. DFlash's own ids name the layer whose output is read, ours count the layers run."""
+    """Which streams it reads. DFlash's own ids name the layer whose output is read, ours count the layers run."""
     eagle = raw.get("eagle_config") if isinstance(raw.get("eagle_config"), Mapping) else {}
     places = (
         (raw.get("eagle_aux_hidden_state_layer_ids"), 0),
@@ -207,8 +207,8 @@ def _sight(directory: Path, raw: Mapping[str, Any], words: Mapping[str, Any], i:
     kinds, inner = words.get("layer_types") or [], inner_part(raw)
     sliding = i < len(kinds) and kinds[i] == "sliding_attention"
     explicit = raw.get("is_causal") if raw.get("is_causal") is not None else inner.get("causal")
-    # In the speculators format the switch speaks of sliding layers alone; full ones never hide the block's end.
-    # Left out, it is true of that format's DFlash2 and false of the others.
+    # In the speculators format the switch concerns sliding layers only; full ones always see the whole block.
+    # If it is absent, it is true for that format's DFlash2 and false for the others.
     unsaid = kind == DFLASH2 and "speculators_model_type" in raw
     by_type = sliding and not raw.get("sliding_window_non_causal", unsaid)
     everywhere = bool(inner.get("use_swa")) and "sliding_attention" not in kinds

@@ -28,9 +28,9 @@ class GroupedConv:
         return self.project(x).float().view(len(x), 2, self.base.shape[1], -1)
 
     def mixed(self, x: Tensor, side: int, corrections: Tensor, place: Tensor) -> Tensor:
-        """Rows [R, H] mixed with those before them; `place` [R] is a row's own in its block, whose rows lie together.
+        """Rows [R, H] mixed with those before them; `place` [R] is a row's index in its block, whose rows are adjacent.
 
-        Summed up in float32, whatever the rows are stored in.
+        Summed in float32, whatever the type of the rows.
         """
         grouped = x.float().unflatten(1, (-1, self.group))
         total = torch.zeros_like(grouped)

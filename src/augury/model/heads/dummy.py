@@ -28,10 +28,10 @@ class DummyWeights(Weights):
         return random_tensor(name, shape, self.dtype, self.device)
 
     def targets(self, vocab: int, target: int) -> Tensor | None:
-        """A smaller vocabulary is spread evenly over the target's."""
+        """The tokens of a smaller vocabulary, spread evenly over the target's; None if it is not smaller."""
         return None if vocab == target else spread_tokens(vocab, target, self.device)
 
 
 def spread_tokens(vocab: int, target: int, device: torch.device) -> Tensor:
-    """Numbers of `vocab` different tokens among the target's, int64 [vocab], rising."""
+    """Ids of `vocab` different tokens of the target's, int64 [vocab], rising."""
     return torch.arange(vocab, device=device) * target // vocab

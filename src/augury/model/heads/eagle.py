@@ -30,7 +30,7 @@ class EagleHead(BlockHead):
         self._any_norm = torch.ones(target.hidden_size, dtype=target.cache_dtype, device=target.device)
 
     def forward(self, rows: Rows, hidden: Tensor, step: int) -> tuple[Tensor, Tensor]:
-        """See RecurrentHead.forward; what it hands on is what the target's head reads."""
+        """See RecurrentHead.forward; the hidden states it returns are those that the target's head reads."""
         x = self.fc(torch.cat([embed(self.target, self.embedding, rows.tokens), hidden], dim=1))
         out = self.blocks.ops.pick(self.blocks.run(rows, x, x, self._any_norm)[1], rows.wanted)
         return self.target.project(out), out
@@ -71,7 +71,7 @@ def check_width(directory: Path, width: int, target: Target) -> None:
 
 
 def own_embedding(weights: Weights, config: Any, target: Target) -> Tensor | None:
-    """The head's embeddings, if it brings any."""
+    """The head's own embeddings, if it has any."""
     if "embed_tokens.weight" not in weights:
         return None
     return weights.matrix("embed_tokens.weight", target.vocab_size, config.hidden_size)

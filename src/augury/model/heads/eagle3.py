@@ -23,10 +23,10 @@ from augury.model.target import Target
 
 @dataclass(slots=True)
 class Flags:
-    """How releases differ."""
+    """What differs between releases."""
 
     norm_before_residual: bool  # the residual starts from the normed hidden state
-    norm_output: bool  # what is handed on is normed (EAGLE 3.1)
+    norm_output: bool  # the hidden state for the next guess is normed (EAGLE 3.1)
 
 
 @dataclass(slots=True)
@@ -39,14 +39,14 @@ class Eagle3Weights:
     final_norm: Tensor
     head: AnyLinear | None  # None: the target's
     embedding: Tensor | None  # None: the target's
-    targets: Tensor | None  # int64 [Vd]: the target's number of each token of the head's vocabulary
+    targets: Tensor | None  # int64 [Vd]: the target's id of each token of the head's vocabulary
     input_norm: Tensor | None  # over all streams together (norm_before_fc)
     stream_norms: list[Tensor]  # or over each (fc_norm)
     mask_hidden: Tensor | None  # what stands for streams that are not known yet (P-EAGLE)
 
 
 class Eagle3Head(BlockHead):
-    """A RecurrentHead."""
+    """EAGLE-3's network, a RecurrentHead."""
 
     def __init__(
         self, target: Target, features: tuple[int, ...], parts: Eagle3Weights, blocks: BlockLayers, flags: Flags
@@ -119,7 +119,7 @@ def _renamed(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 def _optional(raw: dict[str, Any]) -> tuple[str, ...]:
-    """What a dummy has of the tensors that only some releases have."""
+    """The tensors of only some releases that a dummy of this config.json has."""
     return ("mask_hidden",) * (mask_token(raw) is not None) + ("input_norm.weight",) * bool(raw.get("norm_before_fc"))
 
 

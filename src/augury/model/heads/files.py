@@ -27,7 +27,7 @@ SHOWN = 6  # names listed in an error before it says how many more
 
 
 def read_raw_config(directory: Path) -> dict[str, Any]:
-    """config.json as it stands."""
+    """The content of config.json, uninterpreted."""
     try:
         raw = json.loads(read_regular(directory / "config.json", CONFIG_BYTES).decode("utf-8-sig"))
     except FileNotFoundError:
@@ -65,7 +65,7 @@ def llama_config(raw: dict[str, Any]) -> Any:
 
 
 def read_vocabulary(raw: dict[str, Any], target: int) -> int:
-    """How many tokens a head guesses from: its own, or the target's."""
+    """The size of the vocabulary that a head guesses from: its own, or the target's."""
     own = raw.get("draft_vocab_size")
     if own is None:
         return target
@@ -121,7 +121,7 @@ def _unpickled_table(path: Path) -> dict[str, Tensor]:
 
 
 def unpickled(path: Path) -> Any:
-    """What a pickle holds, if it is tensors and nothing that could run."""
+    """The content of a pickle, if it is tensors and nothing that could run code."""
     try:
         return torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError:
@@ -161,7 +161,7 @@ class Weights:
         return tensor
 
     def targets(self, vocab: int, target: int) -> Tensor | None:
-        """The target's number of each token of a head's own vocabulary, from `d2t`; None where they are the same."""
+        """The target's id of each token of a head's own vocabulary, from `d2t`; None where they are the same."""
         if vocab == target and "d2t" not in self:
             return None
         offsets = self.raw("d2t", vocab)
@@ -183,7 +183,7 @@ class Weights:
         return self.small(name, size, shift=shift)
 
     def small(self, name: str, *shape: int, shift: float = 0.0) -> Tensor:
-        """A tensor that rows are multiplied with element by element, of any shape; in the type of a norm."""
+        """A tensor of any shape that rows are multiplied with element by element, in the type of a norm."""
         kind = torch.float32 if self.device.type == "cpu" else self.dtype
         return (self.raw(name, *shape).float() + shift).to(self.device, kind)
 
@@ -206,24 +206,24 @@ class Weights:
         return list(self._left)
 
     def move_into(self, room: str, besides: tuple[str, ...]) -> None:
-        """Put every tensor but some under one name, for layouts that spread a layer over their top level."""
+        """Prefix every tensor left but `besides` with `room`, for layouts that spread a layer over their top level."""
         if besides:
             self._left = {
                 name if name.startswith(besides) else f"{room}.{name}": tensor for name, tensor in self._left.items()
             }
 
     def take_all(self, prefix: str) -> dict[str, Tensor]:
-        """Everything under a name, without it."""
+        """Take every tensor below a prefix, by the rest of its name."""
         taken = [name for name in self._left if name.startswith(prefix)]
         return {name.removeprefix(prefix): self._left.pop(name) for name in taken}
 
     def drop(self, *names: str) -> None:
-        """Tensors that may be there and are not needed."""
+        """Discard tensors that may be there and are not needed."""
         for name in names:
             self._left.pop(name, None)
 
     def finish(self, what: str) -> None:
-        """Raise unless everything fitted."""
+        """Raise unless every tensor was there, fitted and was taken."""
         extra = sorted(name for name in self._left if not DERIVED.search(name))
         found = {"missing": self._missing, "wrong shape": self._wrong, "unusable": self._unusable, "unexpected": extra}
         faults = [f"{fault}: {_some(names)}" for fault, names in found.items() if names]

@@ -22,7 +22,7 @@ FEW = 8  # tokens of a vocabulary that is never used
 
 
 class ForeignBlocks:
-    """What `Blocks` is to our own layers."""
+    """A Stack of a layer run by transformers, as BlockLayers is of our own layers."""
 
     def __init__(self, adapter: Adapter, eps: float) -> None:
         self.ops, self.eps = choose(adapter.device), eps
@@ -31,7 +31,7 @@ class ForeignBlocks:
 
     @property
     def cache(self) -> KVCache:
-        """Where keys and values lie."""
+        """Its keys and values."""
         return self._adapter.cache
 
     @cache.setter
@@ -45,7 +45,7 @@ class ForeignBlocks:
         return self.ops.rms_norm(stream, norm, self.eps), stream
 
     def settle(self, target: Target) -> None:
-        """transformers' code has no parts."""
+        """Refuse to divide the layer among ranks: transformers' code runs it whole."""
         split = target.draft_split
         if split is None:
             return

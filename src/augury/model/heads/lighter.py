@@ -1,6 +1,6 @@
 """A head's large matrices in fewer bits, on a CPU, where reading its weights is most of what a guess costs.
 
-Guesses may be a little worse for it and text is the same: the target checks every one of them. Files stay as they are.
+Guesses may be a little worse for it, but the text is the same: the target verifies every one. Files are not changed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ LARGE = 1 << 17  # weights; smaller matrices stay in the processor's caches
 
 
 def lighter(linear: AnyLinear) -> AnyLinear:
-    """The same projection, in bytes where that pays."""
+    """The same projection, in int8 where that pays."""
     if not isinstance(linear, Linear) or not _pays(linear):
         return linear
     packed = linear.ops.arrange(rounded(linear.weight, "int8", "a head"), fast=machine.DOT_PRODUCTS)
@@ -35,7 +35,7 @@ def _pays(linear: Linear) -> bool:
 
 
 def lighter_layer(layer: Layer, models: Sequence[Layer] = ()) -> Layer:
-    """A layer with all its projections so; in the form of its model's layers, if one call of compiled code runs those.
+    """A layer with its projections in fewer bits; in its model's form, if one call of compiled code runs that.
 
     The same code then runs this layer, too, without being compiled once more.
     """
@@ -51,9 +51,9 @@ def lighter_layer(layer: Layer, models: Sequence[Layer] = ()) -> Layer:
 
 
 def _form(models: Sequence[Layer]) -> Tiled | None:
-    """A matrix of a model that has its layers in tiles."""
+    """A matrix of a model whose layers are in tiles."""
     linear = models[0].attention.qkv if models else None
-    weight = getattr(getattr(linear, "base", linear), "weight", None)  # one with adapters lies around another
+    weight = getattr(getattr(linear, "base", linear), "weight", None)  # an AdaptedLinear wraps another
     return weight if isinstance(weight, Tiled) else None
 
 

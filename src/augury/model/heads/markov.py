@@ -1,7 +1,8 @@
-"""DSpark's sequential part: what the token before changes about the next one's scores, in low rank.
+"""DSpark's sequential part: a low-rank correction of each token's scores by the token before it.
 
-Scores of a block come from one pass and know nothing of each other's tokens. The correction adds W2 W1[previous token],
-in two releases shaped by the block's own hidden state: through a gate, or through a small recurrent state.
+Scores of a block come from one pass and do not depend on each other's tokens. The correction adds
+W2 W1[previous token], in two releases shaped by the block's own hidden state: through a gate, or through a small
+recurrent state.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from augury.model.errors import ModelError
 from augury.model.heads.files import Weights
 from augury.model.layers import Linear
 
-KINDS = {"vanilla": None, "gated": "gate_proj", "rnn": "joint_proj"}  # and the matrix each has besides
+KINDS = {"vanilla": None, "gated": "gate_proj", "rnn": "joint_proj"}  # and the additional matrix of each
 
 
 @dataclass(slots=True)
@@ -31,7 +32,7 @@ class Markov:
 
     @property
     def carries_state(self) -> bool:
-        """Whether more than the last token counts."""
+        """Whether the correction depends on more than the last token."""
         return self.kind == "rnn"
 
     def start(self, groups: int) -> Tensor | None:
@@ -39,7 +40,7 @@ class Markov:
         return self.rows.new_zeros(groups, self.rows.shape[1]) if self.carries_state else None
 
     def __call__(self, previous: Tensor, hidden: Tensor, state: Tensor | None) -> tuple[Tensor, Tensor | None]:
-        """What to add to scores [R, draft vocabulary], from tokens [R] and hidden states [R, H]; and the state on."""
+        """What to add to scores [R, draft vocabulary], from tokens [R] and hidden states [R, H]; and the next state."""
         read = self.rows[previous]
         if self.kind == "vanilla":
             return self.out(read).float(), None
@@ -55,7 +56,7 @@ class Markov:
 
 
 def read_markov(weights: Weights, raw: dict[str, Any], directory: Path, sizes: tuple[int, int, int]) -> Markov | None:
-    """From a checkpoint of (target's vocabulary, drafter's, hidden size); None where it has rank 0."""
+    """Read the correction; `sizes`: target's vocabulary, drafter's vocabulary, hidden size. None if its rank is 0."""
     vocab, own, hidden = sizes
     rank = raw.get("markov_rank", 256)
     kind = raw.get("markov_head_type") or "vanilla"

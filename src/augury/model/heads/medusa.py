@@ -25,7 +25,7 @@ from augury.model.target import Target
 
 BACKBONE = ("model.", "transformer.", "gpt_neox.", "base_model.")  # a whole model's own weights are never read here
 HEAD = re.compile(r"^(?P<prefix>medusa_heads?\.)?(?P<native>blocks\.|lm_heads\.)?(?P<head>\d+)\.")
-SHARED = ("lm_head.weight", "lm_heads.0.weight")  # where a matrix that all heads share may stand
+SHARED = ("lm_head.weight", "lm_heads.0.weight")  # names that a matrix shared by all heads may have
 
 Projection = Callable[[Tensor], Tensor]
 
@@ -36,7 +36,7 @@ class MedusaHeads:
     def __init__(self, blocks: list[list[AnyLinear]], matrices: list[Projection], tokens: Tensor | None) -> None:
         self.blocks = blocks
         self.matrices = matrices  # one per head, or one that all share
-        self.tokens = tokens  # int64: the target's number of each token the matrices know; None: the same numbers
+        self.tokens = tokens  # int64: the target's id of each token the matrices know; None: the same ids
 
     @torch.no_grad()
     def scores(self, hidden: Tensor, heads: int) -> list[Tensor]:
@@ -52,7 +52,7 @@ class MedusaHeads:
         return [matrix(x).float() for matrix, x in zip(self.matrices, states, strict=False)]
 
     def named(self, found: Tensor) -> Tensor:
-        """Places in the logits as token numbers of the target."""
+        """The target's token ids for indices into the logits."""
         return found if self.tokens is None else self.tokens[found]
 
     @classmethod
@@ -92,11 +92,11 @@ class TensorNames(NamedTuple):
     layers: int
 
     def layer(self, head: int, i: int) -> str:
-        """A residual block's linear."""
+        """The name of a linear in a head's residual block."""
         return f"{self.prefix}blocks.{head}.layers.{i}" if self.native else f"{self.prefix}{head}.{i}.linear"
 
     def matrix(self, head: int) -> str:
-        """A head's output matrix."""
+        """The name of a head's output matrix."""
         return f"{self.prefix}lm_heads.{head}.weight" if self.native else f"{self.prefix}{head}.{self.layers}.weight"
 
 
@@ -147,14 +147,14 @@ def _check_count(directory: Path, tensors: dict[str, Tensor], wanted: int) -> No
 
 
 def _is_biased(tensors: dict[str, Tensor], raw: dict[str, Any]) -> bool:
-    """Whether the blocks have biases; the original releases do and do not say so."""
+    """Whether the blocks have biases; the original releases have them without saying so."""
     return bool(raw.get("medusa_fc_bias")) or any(HEAD.match(n) and n.endswith(".bias") for n in tensors)
 
 
 def _token_map(
     directory: Path, tensors: dict[str, Tensor], names: TensorNames, raw: dict[str, Any], target: Target
 ) -> Tensor | None:
-    """The target's numbers of the tokens a head with a reduced vocabulary knows."""
+    """The target's ids of the tokens that a head with a reduced vocabulary knows; None if it is not reduced."""
     given, stated = tensors.pop(f"{names.prefix}token_map", None), whole(raw.get("truncated_vocab_size"))
     if stated is not None and stated >= target.vocab_size:
         return None

@@ -44,17 +44,17 @@ class MLPSpeculator:
         self, target: Target, sizes: MLPSizes, ops: Ops, stages: list[StageWeights], known: Tensor | None
     ) -> None:
         self.sizes, self.stages = sizes, stages
-        self.known = known  # int64: the target's number of each token it guesses among; None: all of them
+        self.known = known  # int64: the target's id of each token it guesses among; None: all of them
         self.first = InputNorm(target, sizes, ops)
 
     @torch.no_grad()
     def begin(self, hidden: Tensor) -> State:
-        """See Speculator.begin."""
+        """See RecurrentSpeculator.begin."""
         return (self.first(hidden),)
 
     @torch.no_grad()
     def step(self, i: int, state: State, tokens: Tensor) -> tuple[Tensor, State]:
-        """See Speculator.step."""
+        """See RecurrentSpeculator.step."""
         stage = self.stages[i]
         x = stage.projection(state[0])
         x = torch.add(x, F.embedding(tokens, stage.embedding).to(x.dtype), alpha=self.sizes.token_weight)

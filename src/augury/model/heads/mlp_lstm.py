@@ -22,7 +22,7 @@ class LstmWeights(NamedTuple):
 
     embeddings: list[Tensor]  # one, or one per gate
     first: Linear  # from the target's state to four gates
-    later: Linear  # from its own
+    later: Linear  # from its own state
     cell_norm: Norm
     state_norm: Norm
     head: Linear
@@ -37,12 +37,12 @@ class LSTMSpeculator:
 
     @torch.no_grad()
     def begin(self, hidden: Tensor) -> State:
-        """See Speculator.begin."""
+        """See RecurrentSpeculator.begin."""
         return self.first(hidden), hidden.new_zeros(len(hidden), self.sizes.inner)
 
     @torch.no_grad()
     def step(self, i: int, state: State, tokens: Tensor) -> tuple[Tensor, State]:
-        """See Speculator.step."""
+        """See RecurrentSpeculator.step."""
         shown, memory = state
         cell, width = self.cell, self.sizes.inner
         x = (cell.later if i else cell.first)(shown)

@@ -20,7 +20,7 @@ State = tuple[Tensor, ...]  # each [R, ...]: rows may be picked and repeated
 
 
 class RecurrentSpeculator(Protocol):
-    """A recurrent speculator, whatever is inside."""
+    """The interface of a recurrent speculator."""
 
     def begin(self, hidden: Tensor) -> State:
         """The state before any guess, from normed hidden states [R, H]."""
@@ -40,11 +40,11 @@ class MLPSizes(NamedTuple):
     vocabulary: int
     tied: bool  # one set of weights for all guesses, but for the first projection
     scaled: bool  # the target's states are normed first
-    words: int  # tokens it guesses among; fewer than the vocabulary where it has a d2t
+    words: int  # tokens it guesses among; fewer than the vocabulary if it has a d2t
 
     @property
     def token_weight(self) -> float:
-        """How much a token's embedding counts beside the state, which halves in power over all guesses."""
+        """The weight of a token's embedding relative to the state, whose power halves over all guesses."""
         state: float = 0.5 ** (0.5 / self.steps)
         return math.sqrt((1 - state**2) * self.inner / 2) / state
 
@@ -62,7 +62,7 @@ class Norm(NamedTuple):
 
 
 class InputNorm:
-    """The target's states as a speculator wants them: as they are, or with half the power of a normed vector."""
+    """The target's states as a speculator reads them: as they are, or with half the power of a normed vector."""
 
     def __init__(self, target: Target, sizes: MLPSizes, ops: Ops) -> None:
         scale = torch.full((sizes.hidden,), 2**-0.5, device=target.device, dtype=target.cache_dtype)

@@ -57,7 +57,7 @@ LAYOUTS = (
 
 
 class MtpLayer(NamedTuple):
-    """One layer with what stands around it."""
+    """One layer with the norms and the joining matrix around it."""
 
     token_norm: Tensor
     hidden_norm: Tensor
@@ -69,8 +69,8 @@ class MtpLayer(NamedTuple):
 class MtpHead(BlockHead):
     """A RecurrentHead: norms, a projection of both inputs, one layer, a norm; embeddings and head are the target's.
 
-    With several layers guess i is layer i's, or layer i modulo their number where more guesses are asked for. Each
-    guess then has a cache of its own, since it pairs tokens with other states than the guess before it.
+    With several layers, guess i comes from layer i, modulo their number where more guesses are asked for. Each guess
+    then has a cache of its own, since it pairs tokens with other states than the guess before it.
     """
 
     features: tuple[int, ...] = (NORMED,)
@@ -124,7 +124,7 @@ class MtpHead(BlockHead):
         dummy: bool = False,
         guesses: int = 1,
     ) -> MtpHead:
-        """Find the layers that make `guesses` guesses among the target's own tensors."""
+        """Read the layers that make `guesses` guesses from the target's own tensors."""
         config = _layer_config(directory)
         layout = LAYOUTS[-1] if dummy else find_layout(directory, config)
         count = _how_many(directory, layout, config, dummy)
@@ -133,7 +133,7 @@ class MtpHead(BlockHead):
 
 
 def _layer_config(directory: Path) -> Any:
-    """What the layers are made of: the target's own configuration, or the one that the speculators format nests."""
+    """The configuration of the layers: the target's own, or the one that the speculators format nests."""
     inner = read_raw_config(directory).get("transformer_layer_config")
     return read_config(directory) if inner is None else nested_config(directory, inner)
 
@@ -154,7 +154,7 @@ def _how_many(directory: Path, layout: MTPLayout, config: Any, dummy: bool) -> i
 
 
 def _place(layout: MTPLayout, config: Any, i: int) -> str:
-    """What the names of layer i's own tensors begin with."""
+    """The prefix of the names of layer i's own tensors."""
     return layout.prefix(config, i) + layout.block.format(i)
 
 
@@ -176,10 +176,10 @@ def _read_layer(
     weights.drop("embed_tokens.weight", "shared_head.head.weight")
     weights.move_into("_", () if layout.block else (*names, layout.join))
     block = layout.block.format(i).rstrip(".") or "_"
-    # Hybrid families gate their attention; that, latent attention and experts are transformers' own code to run.
+    # Hybrid families gate their attention; that, latent attention and experts run in transformers' own code.
     foreign = type(config).model_type in HYBRIDS
     if foreign or any(".kv_a_proj" in name or ".experts." in name for name in weights.left):
-        # Here, because transformers' models take seconds to import, and most MTP layers are our own code's to run.
+        # Imported here: transformers' models take seconds to import, and most MTP layers run in our own code.
         from augury.model.heads.foreign_block import ForeignBlocks
 
         taken = weights.take_all(f"{block}.")
@@ -207,7 +207,7 @@ def _read(directory: Path, layout: MTPLayout, config: Any, i: int, dtype: torch.
 
 
 def _dummy(directory: Path, config: Any, dtype: torch.dtype, target: Target) -> Weights:
-    """A dense layer; the layouts differ in names alone."""
+    """Random weights of a dense layer; the layouts differ in names alone."""
     if any(getattr(config, name, None) for name in ("kv_lora_rank", "n_routed_experts", "num_experts")):
         raise ModelError(f"{directory}: load_format='dummy' makes MTP layers without experts or latent attention only.")
     return DummyWeights(directory, dtype, target.device, HEAD_NORMS if config.model_type.startswith("qwen3") else ())

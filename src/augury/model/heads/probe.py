@@ -51,8 +51,8 @@ class Study(NamedTuple):
     """The target's pass over the text."""
 
     tokens: Tensor  # int64 [T]
-    answers: Tensor  # int64 [T]: its own next token after each
-    streams: dict[int, Tensor]  # [T, hidden] after so many layers
+    answers: Tensor  # int64 [T]: the target's own next token after each
+    streams: dict[int, Tensor]  # [T, hidden], by the number of layers run
 
 
 class ProbeResult(NamedTuple):
@@ -170,7 +170,7 @@ def _cache_for(network: Target | Eagle3Head | DFlash, tokens: int, device: torch
 
 
 def _eagle3_guesses(head: Eagle3Head, study: Study, layers: tuple[int, ...]) -> Tensor:
-    """Logits after each pair (token t + 1, streams of token t), all but the last."""
+    """Logits after each pair (token t + 1, streams of token t) but the last."""
     streams = torch.cat([study.streams[i][:-2] for i in layers], dim=1)
     logits = head.forward(text_rows(study.tokens[1:-1], 1, shift=1), head.combine(streams), 0)[0]
     return widened(logits.float(), head.targets, head.target.vocab_size)

@@ -15,7 +15,7 @@ FREE = 0.0  # a row is taken to cost nothing unless stated otherwise: then only 
 def asked(sampling_params: Any, most: int) -> int | None:
     """How many tokens a request wants drafted, as far as the server drafts them; None if it says nothing we can read.
 
-    The scheduler runs for all requests at once, so a value that is no number is passed over: `vllm_xargs` may hold any
+    The scheduler runs for all requests at once, so a value that is no number is ignored: `vllm_xargs` may hold any
     text, number or list of them, and vLLM has accepted the request by now.
     """
     extra = getattr(sampling_params, "extra_args", None)

@@ -1,4 +1,4 @@
-"""How much each request of vLLM's drafts: `--scheduler-cls augury.plugins.vllm.budget.BudgetScheduler`.
+"""Limits how much each vLLM request drafts: `--scheduler-cls augury.plugins.vllm.budget.BudgetScheduler`.
 
 A request says so itself (`"vllm_xargs": {"num_speculative_tokens": 2}`), or its own past does: a row is drafted as
 long as the chance that the draft gets that far is worth what a row costs.
@@ -17,7 +17,7 @@ from augury.plugins.vllm.survival import Survival
 
 
 class _Budget:
-    """Cuts drafts before they are scheduled; stands before vLLM's scheduler in the order of classes."""
+    """Cuts drafts before they are scheduled; a mixin that precedes vLLM's scheduler among the base classes."""
 
     is_async: bool  # which of vLLM's ways to schedule the class is for
     other: str  # the class for the other way
@@ -37,7 +37,7 @@ class _Budget:
         self._known: dict[str, Survival] = {}
 
     def update_draft_token_ids(self, draft_token_ids: Any) -> None:
-        """Drafts that a worker hands over."""
+        """Cut drafts that a worker hands over."""
         drafts = draft_token_ids.draft_token_ids
         for i, name in enumerate(draft_token_ids.req_ids):
             request = self.requests.get(name)  # type: ignore[attr-defined]
@@ -46,7 +46,7 @@ class _Budget:
         super().update_draft_token_ids(draft_token_ids)  # type: ignore[misc]
 
     def _update_after_schedule(self, scheduler_output: Any) -> None:
-        """Placeholders of drafts that a worker keeps to itself, when scheduling is async."""
+        """Cut placeholders of drafts that stay on the worker, when scheduling is async."""
         super()._update_after_schedule(scheduler_output)  # type: ignore[misc]
         for name in scheduler_output.num_scheduled_tokens:
             request = self.requests.get(name)  # type: ignore[attr-defined]
@@ -54,7 +54,7 @@ class _Budget:
                 request.spec_token_ids = request.spec_token_ids[: self._allowed(request)]
 
     def update_from_output(self, scheduler_output: Any, model_runner_output: Any) -> Any:
-        """Learn how each draft fared, then go on."""
+        """Learn the outcome of each draft, then let vLLM process the output."""
         if self._row_cost > FREE:
             self._learn(scheduler_output, model_runner_output)
         return super().update_from_output(scheduler_output, model_runner_output)  # type: ignore[misc]

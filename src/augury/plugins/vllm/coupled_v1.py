@@ -29,7 +29,7 @@ NOISE = (
     "sample_with_exponential_noise",
 )  # what a verified draw shares with a plain one
 FORWARD = ("self", "metadata", "draft_probs", "logits", "sampling_metadata")
-NOT_DRAWN = -1  # stands behind a request's last token
+NOT_DRAWN = -1  # fills a request's row after its last token
 RUNNERS = (
     'Rule "%s" on the V1 runner: seeded texts equal those of plain decoding on the V1 runner. vLLM may choose V2 where '
     "nothing is drafted, and V2 draws other noise: start such a server with VLLM_USE_V2_MODEL_RUNNER=0 too."
@@ -39,7 +39,7 @@ logger = logging.getLogger("vllm.augury")
 
 
 def install() -> None:
-    """Let the runner's verification choose by the sampler's rule."""
+    """Patch the runner's verification to follow the rule that the sampler is configured with."""
     from vllm.v1.sample import rejection_sampler
     from vllm.v1.sample.ops import topk_topp_sampler
 
@@ -106,7 +106,7 @@ def lay_out(drawn: Any, drafted: Any, counts: list[int], most: int, bonus: Any) 
 
 
 def _noise(device: Any, sampler: Any) -> ByOffset | ByState:
-    """What gives the noise on this device; how a CPU draws is found out at the start: a request would be too late."""
+    """The source of noise on this device; how a CPU draws is tried at start, since at the first request is too late."""
     if not str(device).startswith("cpu"):
         return ByOffset(bool(getattr(sampler, "use_fp64_gumbel", False)))
     from vllm.v1.sample import rejection_sampler
@@ -118,8 +118,8 @@ def _noise(device: Any, sampler: Any) -> ByOffset | ByState:
 def expanded(x: Any, cu_num_tokens: Any, num_tokens: int, replace_from: int = 0, replace_to: int = 0) -> Any:
     """Each request's value once for each of its drafted tokens.
 
-    vLLM's own (0.32) writes into a copy where it runs on a CPU, and returns memory that was never filled: drafted
-    tokens are then verified at any temperature whatever.
+    On a CPU vLLM's own (0.32) writes into a copy and returns uninitialised memory, so that drafted tokens are verified
+    at arbitrary temperatures.
     """
     counts = cu_num_tokens.diff(prepend=cu_num_tokens.new_zeros(1))
     return x.masked_fill(x == replace_from, replace_to).repeat_interleave(counts, output_size=num_tokens)

@@ -30,7 +30,7 @@ DRAWN = ("logits", "expanded_idx_mapping", "temperature", "seed", "pos", "apply_
 
 
 def install() -> None:
-    """Let the runner's verification choose by the sampler's rule."""
+    """Patch the runner's verification to follow the rule that the sampler is configured with."""
     from vllm.triton_utils import HAS_TRITON
     from vllm.v1.worker.gpu.sample.gumbel import gumbel_sample
     from vllm.v1.worker.gpu.spec_decode import rejection_sampler
@@ -73,7 +73,7 @@ def verify(
     num_speculative_steps: int,
     use_fp64: bool,
 ) -> tuple[Any, Any]:
-    """Draw every row as plain decoding does, then walk."""
+    """Draw every row as plain decoding does, then keep draws as far as the draft agrees."""
     from augury.plugins.vllm.walk import walk
 
     drawn = draw(
@@ -83,7 +83,7 @@ def verify(
 
 
 def _not_drafting(gumbel_sample: Callable[..., Any]) -> dict[str, bool]:
-    """Since 0.29 drafts have noise of their own; ours is the target's draw."""
+    """Arguments for the target's noise: since 0.29 drafts have noise of their own."""
     return {"is_drafting": False} if "is_drafting" in inspect.signature(gumbel_sample).parameters else {}
 
 

@@ -1,4 +1,4 @@
-"""What is put in place in a process of vLLM's, and what is left alone when a hook does not fit."""
+"""Installs the hooks in a vLLM process; a hook that does not fit is left out."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def install() -> None:
     _installed = True
     try:
         _install()
-    except Exception as error:  # vLLM calls this in every process, also of those who want nothing of us
+    except Exception as error:  # vLLM calls this in every process, whether it uses the plugin or not
         logger.warning("Augury's plugin changes nothing here: %s: %s.", type(error).__name__, error)
 
 

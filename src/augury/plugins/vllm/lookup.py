@@ -1,7 +1,7 @@
 """Our look-up drafters as vLLM's custom class: `{"model": "augury.plugins.vllm.lookup.Ngram", ...}`.
 
 vLLM's own n-gram drafter scans the whole text of every request at every step; these keep an index that grows by the
-new tokens alone. Custom classes run on vLLM's V1 runner, which for them does without async scheduling.
+new tokens alone. Custom classes run on vLLM's V1 runner, which turns async scheduling off for them.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ SUFFIX_FILE = "AUGURY_SUFFIX_CACHE"  # where a suffix cache is read at start and
 
 
 class _Lookup:
-    """Rows in, drafts out; what is drafted is the subclass's."""
+    """Rows in, drafts out; subclasses do the look-up."""
 
     def __init__(self, vllm_config: Any) -> None:
         config = vllm_config.speculative_config
         self.most = int(config.num_speculative_tokens)
         self.limit = int(vllm_config.model_config.max_model_len)
         self.faulty = False
-        # Twice as many as run at once: those that wait come back and are recognised.
+        # Twice as many as run at once, so that preempted requests are recognised when they resume.
         self.seats = Seats(2 * int(vllm_config.scheduler_config.max_num_seqs) + 1, self._left)
         logger.warning(
             "%s drafts on vLLM's V1 runner, which turns async scheduling off for it; compare with plain decoding "
@@ -44,7 +44,7 @@ class _Lookup:
         self._rehearse(int(vllm_config.scheduler_config.max_num_seqs))
 
     def load_model(self, *_: Any, **__: Any) -> None:
-        """There is none."""
+        """Do nothing: there is no model."""
 
     def propose(
         self,
@@ -53,13 +53,13 @@ class _Lookup:
         token_ids_cpu: np.ndarray,
         slot_mappings: Any = None,
     ) -> list[list[int]]:
-        """Guesses for each row; none for a prompt that is still being read, or a text that has no room left."""
+        """Draft tokens for each row; none while its prompt is still in prefill, or at the length limit."""
         drafts: list[list[int]] = [[] for _ in sampled_token_ids]
         if self.faulty:
             return drafts
         try:
             self._propose(drafts, sampled_token_ids, num_tokens_no_spec, token_ids_cpu)
-        except Exception:  # a worker that raises takes every request with it, and none of them needs a draft
+        except Exception:  # a worker that raises fails every request, and none of them needs a draft
             self.faulty = True
             logger.exception("%s stops drafting after a fault; requests go on without drafts", type(self).__name__)
             return [[] for _ in sampled_token_ids]
@@ -79,7 +79,7 @@ class _Lookup:
             drafts[row] = line[:count]
 
     def _rehearse(self, most: int) -> None:
-        """Have the index compiled for vLLM's type of array before a request waits for it, and forget the text."""
+        """Compile the index for vLLM's type of array before a request waits for it, and forget the text."""
         self._propose([[]], [[1]], np.array([4], np.int32), np.array([[1, 2, 1, 1, 0, 0]], np.int32))
         self._left(0, keep=False)
         self.seats = Seats(2 * most + 1, self._left)
@@ -120,7 +120,7 @@ class Ngram(_Lookup):
 
 
 class LatestNgram(Ngram):
-    """As `Ngram`, but of several matches the last one counts: better where a text repeats itself with changes."""
+    """Like `Ngram`, but of several matches the last one counts: better where a text repeats itself with changes."""
 
     latest = True
 
@@ -128,8 +128,8 @@ class LatestNgram(Ngram):
 class Suffix(_Lookup):
     """Suffix decoding without Arctic's package, over this text and earlier answers; takes vLLM's `suffix_decoding_*`.
 
-    Answers are shared between all requests, as vLLM's own suffix drafter does it: a custom class is not told whose a
-    request is. `suffix_decoding_max_cached_requests: 0` shares nothing.
+    Answers are shared between all requests, as in vLLM's own suffix drafter: a custom class is not told whose request
+    it drafts for. `suffix_decoding_max_cached_requests: 0` shares nothing.
     """
 
     def __init__(self, vllm_config: Any) -> None:
@@ -140,10 +140,10 @@ class Suffix(_Lookup):
         ).checked()
         limits = config.suffix_decoding_max_tree_depth, config.suffix_decoding_max_cached_requests
         self.cache, path = _earlier(os.environ.get(SUFFIX_FILE), *limits)
-        # Once: when it is asked for, when the drafter is let go, or when the interpreter ends.
+        # Runs once: when it is called, when the drafter is garbage-collected, or when the interpreter ends.
         self.keep = finalize(self, _leave, self.cache, path) if path else (lambda: None)
         self._started: dict[int, tuple[int, str]] = {}  # seat: the cache's handle, the request's name there
-        self._prefix, self._names = token_hex(4), 0  # names must not meet those of the file
+        self._prefix, self._names = token_hex(4), 0  # names must not clash with those of the file
         super().__init__(vllm_config)
 
     def _draft(
@@ -172,7 +172,7 @@ class Suffix(_Lookup):
 
 
 def _earlier(path: str | None, depth: int, most: int) -> tuple[SuffixCache, str | None]:
-    """The answers of a file, and where to leave those of now; a file we cannot read is not written over either."""
+    """A cache with the answers of a file, and where to save it in the end; an unreadable file is not overwritten."""
     if not path:
         return SuffixCache(depth, most), None
     path = os.path.abspath(path)
@@ -186,5 +186,5 @@ def _earlier(path: str | None, depth: int, most: int) -> tuple[SuffixCache, str 
 def _leave(cache: SuffixCache, path: str) -> None:
     try:
         save(cache, path)
-    except OSError as error:  # the server is going, and must go without a trace of ours
+    except OSError as error:  # the server is shutting down, and needs no traceback of ours
         logger.warning("the answers of this run are not kept: %s", error)

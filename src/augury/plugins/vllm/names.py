@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-CLASSES = "augury.plugins.vllm."  # classes that a command of vLLM's names; where one stands, the plugin is installed
+CLASSES = "augury.plugins.vllm."  # prefix of classes that a vLLM command names, where the plugin is installed
 METRICS = (
     "augury:spec_decode_num_draft_tokens_per_pos",
     "augury:spec_decode_num_rejected_tokens",

@@ -13,22 +13,22 @@ from typing import Any
 from augury.plugins.vllm.coupled import RULE, Coupled
 
 Generators = dict[int, Any]
-PROBED = 64  # tokens of the row on which it is found out how a draw moves a generator
+PROBED = 64  # width of the row that tells how a draw moves a generator
 
 
 class ByOffset(Coupled):
-    """Generators of a GPU."""
+    """Noise from the generators of a GPU, which can be set to any row."""
 
     def __init__(self, use_fp64: bool) -> None:
         self._use_fp64 = use_fp64
 
     def ahead(self, generators: Generators, counts: list[int], width: int) -> None:
-        """Set each generator to the token after a whole draft, which vLLM draws first of all."""
+        """Set each generator to the token after a whole draft (the bonus token), which vLLM draws first."""
         for i, generator in generators.items():
             generator.set_offset(generator.get_offset() + counts[i] * self._row(generator, width))
 
     def draw(self, logits: Any, counts: list[int], generators: Generators) -> Any:
-        """A token for each row; generators stand behind all drafts and the token after them, and do so afterwards."""
+        """A token for each row; generators are past all drafts and bonus tokens when it is called, and afterwards."""
         import torch
         from vllm.v1.sample.ops.topk_topp_sampler import empty_exponential_noise_like, sample_with_exponential_noise
 
@@ -68,14 +68,14 @@ def _measured(device: Any, size: int, use_fp64: bool) -> int:
 
 
 class ByState(Coupled):
-    """Generators of a CPU; `plain` is the draw of plain decoding, which is given a generator for each row."""
+    """Noise from the generators of a CPU; `plain` is the draw of plain decoding, given a generator for each row."""
 
     def __init__(self, plain: Callable[..., tuple[Any, Any]]) -> None:
         self._plain, self._move = plain, _mover(plain)
         self._states: dict[int, list[Any]] = {}
 
     def ahead(self, generators: Generators, counts: list[int], width: int) -> None:
-        """As above, and keep the state of every position before."""
+        """See ByOffset.ahead; also keeps the state of every position before."""
         self._states = {}
         for i, generator in generators.items():
             states = self._states[i] = [generator.get_state()]
@@ -84,7 +84,7 @@ class ByState(Coupled):
                 states.append(generator.get_state())
 
     def draw(self, logits: Any, counts: list[int], generators: Generators) -> Any:
-        """As above."""
+        """See ByOffset.draw."""
         rows, first = {}, 0
         for i, count in enumerate(counts):
             for place in range(count if i in generators else 0):
@@ -93,7 +93,7 @@ class ByState(Coupled):
         return self._plain(logits, rows, None, None)[0].long()
 
     def settle(self, generators: Generators, counts: list[int], taken: list[int], width: int) -> None:
-        """As above; after a whole draft the generator stands there already."""
+        """See ByOffset.settle; after a whole draft the generator is there already."""
         for i, generator in generators.items():
             if taken[i] <= counts[i]:
                 generator.set_state(self._states[i][taken[i]])
@@ -108,7 +108,7 @@ def _generator(state: Any) -> Any:
 
 
 def _mover(plain: Callable[..., tuple[Any, Any]]) -> Callable[[Any, int], None]:
-    """What moves a generator as one draw does: found by trying, since releases differ and cannot be asked."""
+    """A function that moves a generator as one draw does, found by trying: releases differ and do not say."""
     import torch
 
     drawn = torch.Generator().manual_seed(1)

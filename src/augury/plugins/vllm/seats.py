@@ -1,4 +1,4 @@
-"""Which of the requests seen before stands in a row of vLLM's batch: a custom drafter is given texts, and no names.
+"""Finds which known request a row of vLLM's batch belongs to: a custom drafter is given texts, but no request ids.
 
 A request is recognised by what its text was a step ago: its length and its last tokens. Rows change places between
 steps, so a text is looked for in all seats. Two texts may look alike, and then the wrong index is continued: that can
@@ -18,12 +18,12 @@ Print = tuple[int, bytes]
 
 
 def print_of(text: np.ndarray, length: int) -> Print:
-    """What a text of this length is recognised by."""
+    """The key by which a text of this length is recognised."""
     return length, text[max(0, length - PRINTED) : length].tobytes()
 
 
 class Seats:
-    """A seat for each text, kept while its request may come back; the one unseen for longest is given away."""
+    """A seat for each text, kept while its request may resume; the least recently seen one is given away."""
 
     def __init__(self, most: int, leave: Callable[[int], None]) -> None:
         """`leave` is called when a seat's text is gone for good."""

@@ -1,4 +1,4 @@
-"""What vLLM counts of speculation and does not export, on its own `/metrics`: loaded by entry point."""
+"""Exports on vLLM's own `/metrics` what vLLM counts about speculation but does not export; loaded by entry point."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from augury.plugins.vllm.releases import refusal
 
 logger = logging.getLogger("vllm.augury")
 LABELS = ("model_name", "engine")
-RECENT = 256  # steps that the gauges speak of
+RECENT = 256  # steps that the gauges cover
 
 
 @functools.cache
 def _metrics() -> tuple[Counter, Counter, Gauge, Gauge, Gauge]:
-    """Once for a process: engines that are built one after the other share them."""
+    """The metrics, made once per process: engines that are built one after the other share them."""
     per_position, rejected, length, share, speed_up = METRICS
     return (
         Counter(per_position, "Tokens drafted, by position.", (*LABELS, "position")),
@@ -51,7 +51,7 @@ class SpeculationStats(StatLoggerBase):  # type: ignore[misc]
         self._faulty = refusal(getattr(vllm, "__version__", "")) is not None  # vLLM loads this in any release
 
     def record(self, scheduler_stats: Any, iteration_stats: Any, *args: Any, **named: Any) -> None:
-        """Enter what a step drafted."""
+        """Record what a step drafted."""
         seen = getattr(scheduler_stats, "spec_decoding_stats", None)
         if seen is None or self._faulty:
             return
@@ -76,4 +76,4 @@ class SpeculationStats(StatLoggerBase):  # type: ignore[misc]
             speed_up.labels(*self._labels).set((1 + accepted / drafts) / passes)
 
     def log_engine_initialized(self) -> None:
-        """Nothing to say."""
+        """Log nothing."""

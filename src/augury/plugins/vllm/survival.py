@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import accumulate
 from operator import mul
 
-FADES = 0.9  # weight of what was known, when a draft's fate becomes known
+FADES = 0.9  # weight of the past when the outcome of a draft becomes known
 PROBE_EVERY = 16  # steps after which a request that drafts nothing drafts one token, to learn whether its text changed
 
 
@@ -17,12 +17,12 @@ class Survival:
         self.silent = 0
 
     def see(self, drafted: int, accepted: int) -> None:
-        """Enter how a draft fared; of positions after the first wrong one nothing is learnt."""
+        """Record the outcome of a draft; nothing is learnt of positions after the first wrong one."""
         for i in range(min(drafted, accepted + 1, len(self.odds))):
             self.odds[i] = FADES * self.odds[i] + (1 - FADES) * (i < accepted)
 
     def worth(self, cost: float) -> int:
-        """How many tokens to draft if a row costs this much: as many as are reached often enough."""
+        """How many tokens to draft: those whose chance of being accepted is at least the cost of a row."""
         reached = accumulate(self.odds, mul)
         count = next((i for i, chance in enumerate(reached) if chance < cost), len(self.odds))
         self.silent = 0 if count else self.silent + 1

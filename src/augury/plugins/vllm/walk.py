@@ -24,7 +24,7 @@ def _walk(draws, drafts, starts, sampled, counts, apart):  # type: ignore[no-unt
         tl.store(sampled + request * apart + row, drawn)
         agrees *= (tl.load(drafts + start + row + 1).to(tl.int64) == drawn).to(tl.int32)
         count += agrees
-    any_row = rows > 0  # of a request without rows nothing is read, and what stands before it is left alone
+    any_row = rows > 0  # of a request without rows nothing is read, and nothing is written before its place
     last = tl.load(draws + start + rows - 1, mask=any_row, other=0)
     tl.store(sampled + request * apart + rows - 1, last, mask=any_row)
     tl.store(counts + request, count)

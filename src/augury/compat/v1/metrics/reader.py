@@ -1,4 +1,4 @@
-"""vllm.v1.metrics.reader: the classes of what `LLM.get_metrics()` gives. Histograms are a server's, in /metrics."""
+"""vllm.v1.metrics.reader: the classes that `LLM.get_metrics()` returns. Histograms are only in a server's /metrics."""
 
 from augury.observe.stats import Counter, Gauge, Metric, Vector
 
