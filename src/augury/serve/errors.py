@@ -55,7 +55,7 @@ def cut(text: str, most: int) -> str:
 
 
 def field_of(message: str, fields: Any) -> str | None:
-    """The field that a line of ours is about: our errors begin with its name."""
+    """The field that one of our messages is about: they begin with its name."""
     first = re.match(r"[A-Za-z_][\w.]*", message)
     name = first.group().rstrip(".") if first else ""
     if name == "SamplingParams":  # an argument it does not know

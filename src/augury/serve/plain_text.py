@@ -19,7 +19,7 @@ from typing import Any
 
 PRIVATE = 0xF0000  # the first code point of a plane that no script uses
 UNUSUAL = re.compile(f"[{chr(PRIVATE)}-{chr(0x10FFFF)}]")
-SLICE = 1 << 16  # characters looked up before other threads get a turn
+SLICE = 1 << 16  # characters that are looked up before other threads get a turn
 
 
 class Guard:
@@ -70,7 +70,7 @@ class Guard:
         return ids
 
     def _suspect(self, string: str) -> bool:
-        """Whether a string holds a control token, or ends with the beginning of one that a neighbour may complete."""
+        """Whether a string holds a control token, or ends with the beginning of one that the next may complete."""
         return bool(self._control.search(string)) or bool(self._begun(string))
 
     def _parts(self, string: str) -> set[int]:
