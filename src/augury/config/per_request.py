@@ -46,7 +46,7 @@ def read_spec_options(extra_args: Mapping[str, Any] | None, loaded: SpeculativeC
         return without._replace(trace=trace, max_draft=most)  # a prediction drafts without a method, too
     if most == 0:
         return SpecOptions(0, trace, SWITCHED_OFF)
-    # The engine's own number is no bound: with a tree it counts levels, a bound counts nodes.
+    # The engine's own number is not a bound: with a tree it counts levels, while a bound counts nodes.
     return SpecOptions(most if most != loaded.num_speculative_tokens else None, trace)
 
 

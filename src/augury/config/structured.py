@@ -25,7 +25,7 @@ class StructuredOutputsParams:
     json_object: bool | None = None  # any JSON object
     disable_fallback: bool = False  # vLLM's; there is one back end here, so nothing falls back
     disable_any_whitespace: bool = False  # JSON without spaces or line ends between its parts
-    disable_additional_properties: bool = False  # objects whose schema does not say so take no other properties
+    disable_additional_properties: bool = False  # objects take no other properties unless their schema says so
     whitespace_pattern: str | None = None  # a regex for what may stand between the parts of JSON
     structural_tag: str | None = None
 

@@ -73,7 +73,7 @@ async def _load(service: Service, body: LoadRequest) -> None:
     try:
         await service.client.order({"type": "lora", "name": body.lora_name, "path": path})
     except ApiError as error:
-        said = error.message.replace(path, body.lora_path)  # where it lies on this machine is no client's business
+        said = error.message.replace(path, body.lora_path)  # clients need not know where it lies on this machine
         raise ApiError(error.status, said, error.param, error.code) from None
     _remember(service, {**service.adapters, body.lora_name: path})
 

@@ -50,7 +50,7 @@ class ApiError(Exception):
 
 
 def cut(text: str, most: int) -> str:
-    """A text of at most so many characters: its beginning and its end."""
+    """A text cut to at most `most` characters: its beginning and its end."""
     return text if len(text) <= most else f"{text[: most * 2 // 3]} ... {text[len(text) - most // 4 :]}"
 
 

@@ -26,7 +26,7 @@ class Guard:
     """Finds control tokens of one tokenizer in users' strings.
 
     A message may spell a million of them, and other threads serve streams meanwhile: strings are searched and changed
-    as wholes, never character by character, and only `encode_batch` lets go of the interpreter while it works.
+    as wholes, never character by character, and only `encode_batch` releases the GIL while it works.
     """
 
     def __init__(self, inner: Any) -> None:

@@ -46,7 +46,7 @@ class Prompts:
         self.tokenizer = tokenizer
         self.lengths = Lengths(tokenizer.inner, context)
         self._guard = Guard(tokenizer.inner)
-        # tokenizers releases the interpreter while it works, but what it has begun cannot be stopped.
+        # tokenizers releases the GIL while it works, but what it has begun cannot be stopped.
         self._quick, self._slow = ThreadPoolExecutor(2, "tokenize"), ThreadPoolExecutor(2, "tokenize-long")
         self._curious = ThreadPoolExecutor(1, "tokenize-only")  # long texts that are only tokenized delay each other
         self._asked = 0  # bytes that wait there

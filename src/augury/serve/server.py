@@ -127,7 +127,7 @@ class Server:
             timeout_graceful_shutdown=GRACE,
             server_header=False,
         )
-        if self.failure is not None:  # the engine was lost before anybody could listen
+        if self.failure is not None:  # the engine was lost before we could listen
             return
         gc.collect()
         gc.freeze()  # as in engine_process.py

@@ -192,7 +192,7 @@ class Reader:
         return self._text[self._at : self._at + 1]
 
     def take(self, count: int, sink: Sink) -> Steps[str]:
-        """Read so many characters; fewer at the end."""
+        """Read `count` characters; fewer at the end."""
         while len(self._text) - self._at < count and not self.ended:
             yield
         found = self._text[self._at : self._at + count]
