@@ -1,4 +1,4 @@
-"""What can be told from the two config.json files alone: sizes that must agree, whatever the method."""
+"""Checks on the two config.json files alone: sizes that must agree, whatever the method."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from augury.methods.spec import Case, Method
 
 
 def check_against(card: Method, case: Case, as_of: str | None) -> tuple[Note, ...]:
-    """Everything that a target and a drafter must agree on, as far as both are known."""
+    """Check everything that a target and a drafter must agree on, as far as both are known; returns notes."""
     if card.has_weights:
         _check_parallel(card, case)
         _check_context(card.own_context or as_of is not None, case)
     notes = card.check(case)
     _check_words(case)
     if as_of is not None and any(unloadable(card, case, as_of)):
-        return notes  # the class that it lacks is named instead
+        return notes  # the class that vLLM lacks is reported instead
     return (*notes, *_compare_kinds(card, case))
 
 
@@ -35,7 +35,7 @@ def _check_parallel(card: Method, case: Case) -> None:
 
 
 def _check_context(own: bool, case: Case) -> None:
-    """`own`: the checkpoint's limit binds a context that is written out."""
+    """Refuse a max_model_len above the target's limit or, if `own`, above that of the drafter's checkpoint."""
     length, target = case.keys.get("max_model_len"), case.target
     if length is None:
         return

@@ -1,4 +1,4 @@
-"""Defaults that depend on other keys, combinations that cannot be, and keys that do nothing here."""
+"""Defaults that depend on other keys, invalid combinations, and keys that have no effect here."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from augury.methods.notes import Kind, Note
 from augury.methods.registry import readers
 from augury.methods.spec import Case, Change, Method
 
-ONLY_READERS = {  # keys that other methods refuse, rather than leave unread, and in which words
+ONLY_READERS = {  # keys that other methods refuse instead of ignoring, and the wording
     "index_share_for_mtp_iteration": "works only with method={0!r}; remove it",
     "use_heterogeneous_vocab": "works only with method={0!r}, not {1!r}; remove it",
     "dspark_draft_topk": "works only with method={0!r}, not {1!r}; remove it",
@@ -24,7 +24,7 @@ ONLY_READERS = {  # keys that other methods refuse, rather than leave unread, an
 
 
 def settle_schedule(case: Case) -> Change:
-    """K by batch size."""
+    """Check the table of K by batch size."""
     name = "num_speculative_tokens_per_batch_size"
     table, most = case.keys.get(name), case.keys["num_speculative_tokens"]
     if table is None:
@@ -37,7 +37,7 @@ def settle_schedule(case: Case) -> Change:
 
 
 def settle_parallel(card: Method, case: Case) -> Change:
-    """Methods that know no other way draft in parallel."""
+    """Set parallel_drafting for methods that always draft in parallel."""
     if not card.always_parallel:
         return Change()
     kind: Kind = "warning" if "parallel_drafting" in case.keys else "inferred"
@@ -46,7 +46,7 @@ def settle_parallel(card: Method, case: Case) -> Change:
 
 
 def settle_attention(case: Case) -> Change:
-    """Backends have upper-case names; `auto` is none."""
+    """Put the backend's name in upper case; `auto` means none."""
     backend = case.keys.get("attention_backend") or ""
     if backend.lower() == "auto":
         says = Note("inferred", "attention_backend", "left open, which is what 'auto' means.")
@@ -55,7 +55,7 @@ def settle_attention(case: Case) -> Change:
 
 
 def settle_tree(case: Case) -> Change:
-    """A tree written as paths, in the order of its levels."""
+    """Put a tree written as paths in level order, and check that K is its number of nodes."""
     literal, tokens = case.keys.get("speculative_token_tree"), case.keys["num_speculative_tokens"]
     if literal is None:
         return Change()
@@ -69,7 +69,7 @@ def settle_tree(case: Case) -> Change:
 
 
 def refuse_combinations(card: Method, case: Case) -> Change:
-    """Keys that do not go with the method, or with each other."""
+    """Refuse keys that do not go with the method, or with each other."""
     keys = case.keys
     adapts_in_shards = keys.get("enable_adaptive_verification") and keys.get("use_local_argmax_reduction")
     if adapts_in_shards and not card.shards_adaptively:
@@ -85,7 +85,7 @@ def refuse_combinations(card: Method, case: Case) -> Change:
 
 
 def name_served(config: SpeculativeConfig) -> Iterator[Note]:
-    """Say where another rule or another way to draft runs than the one that is written."""
+    """Note where the acceptance rule or the way of drafting that runs is not the one that was written."""
     if config.draft_sample_method == "probabilistic" and config.drafts_trees:
         yield Note("unused", "draft_sample_method", "a tree takes the likeliest children; they are not sampled.")
     if config.rule != config.rejection_sample_method:

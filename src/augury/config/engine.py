@@ -22,7 +22,7 @@ from augury.methods.hybrid import as_one
 from augury.methods.notes import LOUD
 
 logger = logging.getLogger("augury")
-MOST_SEQS = 65536  # requests in one step, each of which has a place of its own in memory
+MOST_SEQS = 65536  # requests in one step; each has a slot of its own in memory
 Quantization = Literal["fp8", "int8", "int4", "compressed-tensors", "awq", "gptq", "awq_marlin", "gptq_marlin"]
 
 
@@ -101,9 +101,9 @@ class EngineConfig(BaseModel):
     )
     kv_transfer_config: KVTransferConfig | None = Field(default=None, description="Where hidden states are saved.")
 
-    _wanted: Any = PrivateAttr(default=None)  # speculative_config as it was written
+    _wanted: Any = PrivateAttr(default=None)  # speculative_config as the user wrote it
 
-    _asked: dict[str, Any] = PrivateAttr(default_factory=dict)  # fields before anything was chosen for them
+    _asked: dict[str, Any] = PrivateAttr(default_factory=dict)  # field values before anything was chosen for them
 
     @property
     def lora_places(self) -> int:
@@ -125,7 +125,7 @@ class EngineConfig(BaseModel):
         swapped = swap(given["model"], wanted) if isinstance(given.get("model"), str) else None
         if swapped:
             given["model"], wanted = swapped
-        given["speculative_config"] = None if offered(wanted) else resolve(wanted)  # their target is not known yet
+        given["speculative_config"] = None if offered(wanted) else resolve(wanted)  # chosen once the target is known
         given["kv_transfer_config"] = KVTransferConfig.parse(given.get("kv_transfer_config"))
         try:
             config = cls(**given)
@@ -136,12 +136,12 @@ class EngineConfig(BaseModel):
         return config
 
     def differs(self, other: EngineConfig, names: Sequence[str]) -> str | None:
-        """The first of these fields that another one has otherwise; what was left open there may be left open here."""
+        """The first of these fields that differs from `other`, whose values match as given and as chosen; else None."""
         alike = ((name, (getattr(other, name), other._asked.get(name))) for name in names)
         return next((name for name, theirs in alike if getattr(self, name) not in theirs), None)
 
     def check_speculation(self, target: ModelFacts | None) -> None:
-        """Compare the drafter with the target, now that its files are there, and log what was changed."""
+        """Compare the drafter with the target, now that its files are there, and log the decisions worth a warning."""
         check_overrides(self.hf_overrides, target.raw if target else None)
         if self._wanted is None:
             check_transfer(self.kv_transfer_config, None)
@@ -160,7 +160,7 @@ class EngineConfig(BaseModel):
 
 
 def _speculation(given: dict[str, Any]) -> Mapping[str, Any] | None:
-    """The speculative_config, with vLLM's spec_* arguments and vllm-ascend's additional_config put in."""
+    """The speculative_config, with vLLM's spec_* arguments and vllm-ascend's additional_config merged in."""
     wanted = as_one(given.get("speculative_config"))
     if isinstance(wanted, SpeculativeConfig):
         wanted = wanted.to_dict()
@@ -184,7 +184,7 @@ def _speculation(given: dict[str, Any]) -> Mapping[str, Any] | None:
     return {**(wanted or {}), **added}
 
 
-# vLLM's arguments whose other values come later; the neutral ones are taken, so that scripts run unchanged.
+# vLLM's arguments of which only the neutral values are supported so far, so that scripts run unchanged.
 NOT_YET: dict[str, tuple[Any, ...]] = {
     "pipeline_parallel_size": (1,),
     "data_parallel_size": (1,),
@@ -200,7 +200,7 @@ NOT_YET: dict[str, tuple[Any, ...]] = {
 
 
 def check_neutral(name: str, value: Any, neutral: Mapping[str, tuple[Any, ...]] = NOT_YET) -> None:
-    """Refuse a value of one of these that is not its neutral one."""
+    """Refuse any but the neutral values of an argument in `neutral`."""
     if value not in neutral[name]:
         allowed = " or ".join(repr(v) for v in neutral[name])
         raise ConfigError(f"{name}={value!r} is not supported yet; leave it out or set it to {allowed}.")

@@ -20,7 +20,7 @@ _closed: ContextVar[bool] = ContextVar("closed", default=False)
 
 @contextmanager
 def names_alone() -> Iterator[None]:
-    """In here a model is its name, and no file of this machine is read: names may come from anybody."""
+    """Within this context no file of this machine is read and a model is only a name: names may come from anybody."""
     token = _closed.set(True)
     try:
         yield
@@ -29,7 +29,7 @@ def names_alone() -> Iterator[None]:
 
 
 def read_facts(model: str, revision: str | None = None) -> ModelFacts | None:
-    """Facts of a directory, or of a hub id that lies in the local hub cache; None when neither is there."""
+    """Read the facts of a directory, or of a hub id in the local hub cache; None when neither is there."""
     directory = find(model, revision)
     if directory is None:
         return None
@@ -48,7 +48,7 @@ def read_facts(model: str, revision: str | None = None) -> ModelFacts | None:
 
 
 def find(model: str, revision: str | None = None) -> Path | None:
-    """Where a checkpoint lies on this machine; a revision is the hub's, a directory has none."""
+    """The directory of a checkpoint on this machine, or None; `revision` applies to hub ids only."""
     if _closed.get():
         return None
     path = Path(model).expanduser() if is_local(model) else None
@@ -56,10 +56,10 @@ def find(model: str, revision: str | None = None) -> Path | None:
 
 
 def is_local(model: str) -> bool:
-    """Whether a name is that of something on this machine's disk."""
+    """Whether a name is an existing path on this machine."""
     try:
         return not _closed.get() and Path(model).expanduser().exists()
-    except (OSError, ValueError, RuntimeError):  # no name a file system would take
+    except (OSError, ValueError, RuntimeError):  # not a valid path
         return False
 
 

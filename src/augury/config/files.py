@@ -9,7 +9,7 @@ from pathlib import Path
 
 from augury.methods.errors import ConfigError
 
-CONFIG_BYTES = 16 << 20  # of a config.json; the largest known have some hundred kilobytes
+CONFIG_BYTES = 16 << 20  # limit for a config.json; the largest known have a few hundred kilobytes
 LIVE = (
     "/dev/stdout",
     "/dev/stderr",
@@ -19,7 +19,7 @@ LIVE = (
 
 
 def write_text(path: Path, text: str) -> None:
-    """A regular file changes at once and keeps its mode, links are followed; devices and pipes are written through."""
+    """Replace a regular file atomically, keeping its mode and following links; devices and pipes are written to."""
     try:
         mode = path.stat().st_mode
     except FileNotFoundError:
@@ -30,7 +30,7 @@ def write_text(path: Path, text: str) -> None:
         return
     file_itself = Path(os.path.realpath(path))
     if mode is not None and not os.access(file_itself, os.W_OK):
-        raise PermissionError(13, "Permission denied", str(path))  # a rename would not ask
+        raise PermissionError(13, "Permission denied", str(path))  # a rename would not check that
     beside = file_itself.with_name(f".{file_itself.name}.{os.getpid()}.tmp")
     try:
         beside.write_text(text, encoding="utf-8")
@@ -43,7 +43,7 @@ def write_text(path: Path, text: str) -> None:
 
 
 def make_directory(path: Path, option: str) -> None:
-    """A directory to write to, made if it is not there; the error names the option."""
+    """Make a directory to write to, if it is not there; the error names the option."""
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -51,14 +51,14 @@ def make_directory(path: Path, option: str) -> None:
 
 
 def make_drafter_directory(path: Path, option: str) -> None:
-    """The same for a drafter's files; one that is there is never written over."""
+    """Make a directory for a drafter's files; a drafter that is there is never overwritten."""
     make_directory(path, option)
     if any((path / name).exists() for name in ("config.json", "model.safetensors")):
         raise ConfigError(f"{option} {path}: a model is there already; name another directory.")
 
 
 def read_regular(path: Path, most: int) -> bytes:
-    """The same for what must be a regular file: reading a pipe would block."""
+    """Like `read_bounded`, for what must be a regular file: reading a pipe would block."""
     descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
     with os.fdopen(descriptor, "rb") as file:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
@@ -68,7 +68,7 @@ def read_regular(path: Path, most: int) -> bytes:
 
 
 def read_bounded(path: Path, most: int) -> bytes:
-    """All of a file of up to `most` bytes; a ConfigError for a larger one, or one that never ends. Raises OSError."""
+    """Read a file of up to `most` bytes; raises ConfigError for a larger or endless one, and OSError."""
     with path.open("rb") as file:
         raw = file.read(most + 1)
     return _bounded(path, raw, most)

@@ -1,4 +1,4 @@
-"""Which model a directory holds, as a short text: drafters say by it which target they were trained for."""
+"""A short identifier of the model in a directory; drafters record that of the target they were trained for."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ HEAD = 1 << 20  # bytes of a weights file that are read
 
 
 def fingerprint(directory: Path) -> str:
-    """By the GGUF file it was converted from; else by its configuration and the sizes and beginnings of its weights."""
+    """A digest of the GGUF file it was converted from, else of its configuration and its weights' sizes and heads."""
     source = _source(directory)
     if "sha256" in source:
         return f"gguf-{source['sha256'][:16]}"
@@ -27,7 +27,7 @@ def name_of(directory: Path) -> str:
 
 
 def _source(directory: Path) -> dict[str, str]:
-    """What the manifest of a conversion says of its GGUF file."""
+    """What the manifest of a conversion says about its GGUF file; empty if there is none."""
     try:
         told = json.loads((directory / "augury.json").read_text(encoding="utf-8"))["source"]
     except (OSError, ValueError, KeyError, TypeError):

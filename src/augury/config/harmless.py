@@ -1,4 +1,4 @@
-"""vLLM's arguments that change nothing here: how it compiles, lays out or logs. They are taken, with a note."""
+"""vLLM's arguments that change nothing here: how it compiles, lays out or logs. They are accepted, with a note."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ HARMLESS = {
     "enable_log_requests": "prompts are not logged",
     "disable_log_requests": "prompts are not logged",
 }
-# Of `LLM(...)` only: a server takes these, and means something by them.
+# For `LLM(...)` only: in a server these have an effect.
 OF_A_SERVER = {
     "served_model_name": "it names a server's model, and there is no server",
     "generation_config": "sampling defaults are for servers; generate() takes SamplingParams",
 }
-# Of `serve` only.
+# For `serve` only.
 FLAGS = {
     "enable_reasoning": "--reasoning-parser alone says how reasoning is read",
     "enable_server_load_tracking": "GET /load is there in any case",
@@ -83,7 +83,7 @@ def remark(name: str) -> str:
 
 
 def check_overrides(overrides: Mapping[str, Any] | None, raw: Mapping[str, Any] | None) -> None:
-    """hf_overrides that repeat config.json are taken; others would change the model, and are not applied here."""
+    """Accept hf_overrides that repeat config.json; others would change the model, and are refused."""
     for name, value in (overrides or {}).items():
         if name in NAMES or (raw is not None and raw.get(name) == value):
             continue

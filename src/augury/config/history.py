@@ -1,4 +1,4 @@
-"""Keys and values that vLLM has dropped: they still work here, in today's words, and a note says so."""
+"""Keys and values that vLLM has dropped: they still work here, translated to today's, and a note says so."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NOTHING = "nothing: it has no meaning any more"
 
 
 class DroppedKeys(BaseModel):
-    """What older documents still show."""
+    """Keys that older documents still show."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, defer_build=True)
 
@@ -76,7 +76,7 @@ FILLED_IN = ("tensor_parallel_size", "target_model_config", "target_parallel_con
 
 
 def refuse_traps(keys: Mapping[str, Any]) -> None:
-    """Keys that look right and never were the user's to set."""
+    """Refuse keys that look right but were never for the user to set."""
     if keys.get("tensor_parallel_size") is not None:
         raise ConfigError(
             f"speculative_config.tensor_parallel_size={keys['tensor_parallel_size']!r} is not a key of the drafter; "
@@ -88,7 +88,7 @@ def refuse_traps(keys: Mapping[str, Any]) -> None:
 
 
 def renew_values(keys: dict[str, Any]) -> tuple[dict[str, Any], tuple[Note, ...]]:
-    """The keys with today's words for old values."""
+    """Replace old values with today's; returns the keys, with a note for each replacement."""
     notes: tuple[Note, ...] = ()
     for (name, old), new in OLD_VALUES.items():
         if keys.get(name) != old:
@@ -106,7 +106,7 @@ def renew_values(keys: dict[str, Any]) -> tuple[dict[str, Any], tuple[Note, ...]
 
 
 def renew_keys(old: DroppedKeys, case: Case) -> Change:
-    """What old keys mean in today's, once K is known."""
+    """Translate dropped keys to today's, once K is known."""
     keys = dict(_renewed(old, case))
     notes = [
         Note("translated", name, f"was dropped by vLLM; taken as {new}={_shown(value)}.", refused=True)
@@ -124,7 +124,7 @@ def renew_keys(old: DroppedKeys, case: Case) -> Change:
 
 
 def _renewed(old: DroppedKeys, case: Case) -> Iterator[tuple[str, tuple[str, Any]]]:
-    """Today's key, the old one, and today's value."""
+    """Yield today's key, with the old key and today's value."""
     tokens = case.keys["num_speculative_tokens"]
     if old.disable_by_batch_size is not None:
         limit = old.disable_by_batch_size

@@ -1,4 +1,4 @@
-"""Drafters that pip packages bring: found by entry point, and fitting one target each.
+"""Drafters from pip packages: found by entry point, each made for one target.
 
 A package names a directory in the group `augury.drafters`; drafters.json in it says which target its drafters were
 trained for, by fingerprint, and where each of them lies:
@@ -6,8 +6,8 @@ trained for, by fingerprint, and where each of them lies:
     {"target": {"name": "...", "fingerprint": "..."},
      "drafters": [{"method": "...", "directory": "...", "num_speculative_tokens": 3, "settings": {...}}, ...]}
 
-`num_speculative_tokens` is for those who name none; `settings`, if there are any, are the keys it is meant for.
-What a drafter's own config.json says of its target (`augury_target`) is compared with the target that it is to serve.
+`num_speculative_tokens` is the default K; `settings`, if there are any, are the keys that the drafter is meant for.
+What a drafter's own config.json says of its target (`augury_target`) is compared with the target it is used with.
 """
 
 from __future__ import annotations
@@ -40,16 +40,16 @@ class Installed(NamedTuple):
 
     package: str
     method: str
-    target: str  # what people call it
+    target: str  # its name
     fingerprint: str
     directory: Path
-    tokens: int | None = None  # K where none is asked for
-    settings: Mapping[str, Any] = MappingProxyType({})  # keys that ask for this one and no other
+    tokens: int | None = None  # K if none is given
+    settings: Mapping[str, Any] = MappingProxyType({})  # keys that select this drafter and no other
 
 
 @cache
 def installed() -> tuple[Installed, ...]:
-    """All of them; a package that cannot be read is left out, and told of once."""
+    """All installed drafters; a package that cannot be read is left out, with one warning."""
     found: list[Installed] = []
     for entry in entry_points(group=GROUP):
         package = entry.dist.name if entry.dist else entry.name
@@ -83,7 +83,7 @@ def _why(error: Exception) -> str:
 
 
 def offered(wanted: Mapping[str, Any] | None) -> list[Installed]:
-    """Drafters for a configuration that names a method with weights of its own and no model; of several, for each."""
+    """Drafters for a configuration that names a method with its own weights but no model; in a hybrid, for each."""
     if several := drafters_of(wanted):
         return [one for part in several for one in offered(part)]
     given = wanted.get("method") if wanted is not None else None
@@ -95,7 +95,7 @@ def offered(wanted: Mapping[str, Any] | None) -> list[Installed]:
 
 
 def _asked_for(one: Installed, wanted: Mapping[str, Any]) -> bool:
-    """Whether the keys that a drafter is meant for are among those that were written, in whatever words."""
+    """Whether all keys that a drafter is meant for were written; switches match in any spelling."""
     return all(
         (truth(wanted.get(key)) if isinstance(value, bool) else wanted.get(key)) == value
         for key, value in one.settings.items()
@@ -103,7 +103,7 @@ def _asked_for(one: Installed, wanted: Mapping[str, Any]) -> bool:
 
 
 def with_drafter(wanted: Mapping[str, Any], target: ModelFacts | None) -> Mapping[str, Any]:
-    """The same with the installed drafter of this target, where it left the drafter open and some are installed."""
+    """The configuration with the target's installed drafter filled in, if it names none and some are installed."""
     if several := drafters_of(wanted):  # what is left open of one of them is settled for all together
         return {**wanted, "drafters": [_with_model(part, _drafter_for(part, target)) for part in several]}
     one, tokens = _drafter_for(wanted, target), wanted.get("num_speculative_tokens")
@@ -119,7 +119,7 @@ def _with_model(wanted: Mapping[str, Any], one: Installed | None) -> Mapping[str
 
 
 def _drafter_for(wanted: Mapping[str, Any], target: ModelFacts | None) -> Installed | None:
-    """The installed one that fits; None where none is needed, or no package has any."""
+    """The installed drafter that fits the target; None if none is needed, or none is installed."""
     choices = offered(wanted)
     if not choices:
         return None

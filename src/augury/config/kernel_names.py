@@ -1,4 +1,4 @@
-"""Names of the drafter's kernels that vLLM itself has: attention back ends and quantisations, by release."""
+"""vLLM's own names for the drafter's kernels: attention backends and quantisations, by release."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from difflib import get_close_matches
 
 from augury.config.versions import Version, valid_in
 
-# Back ends, since the release that let a drafter have its own.
+# Backends by the release that added them, from the one that let a drafter have its own.
 BACKENDS: dict[str, str] = {
     "0.21": (
         "CPU_ATTN CUSTOM CUTLASS_MLA FLASHINFER FLASHINFER_MLA FLASHINFER_MLA_SPARSE FLASHMLA FLASHMLA_SPARSE "
@@ -62,7 +62,7 @@ QUANTIZATIONS: dict[tuple[str, str | None], str] = {
 
 
 def backends(wanted: Version) -> list[str]:
-    """The attention back ends of a release."""
+    """The attention backends of a release."""
     return [name for since, names in BACKENDS.items() if valid_in(wanted, since, None) for name in names.split()]
 
 

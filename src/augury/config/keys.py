@@ -28,7 +28,7 @@ class ConfigKey:
     until: str | None  # the first release that refuses it
     instead: str  # what to write after `until`
     runs: bool  # whether this engine acts on it
-    values: dict[str, tuple[str, str | None]]  # releases of single values that came or went
+    values: dict[str, tuple[str, str | None]]  # releases of single values that were added or dropped
 
     @property
     def releases(self) -> str:
@@ -62,7 +62,7 @@ def key(
 
 
 def declared(model: type[BaseModel]) -> dict[str, ConfigKey]:
-    """Every key of a model, in the order of its file."""
+    """Every key of a model, in the order of declaration."""
     return {name: _declaration(name, field) for name, field in model.model_fields.items()}
 
 

@@ -24,7 +24,7 @@ Resolve = Callable[[Mapping[str, Any]], SpeculativeConfig | None]
 
 
 def resolve_parts(keys: Mapping[str, Any], resolve: Resolve) -> tuple[SpeculativeConfig, ...]:
-    """The drafters of a configuration that lists several; none for any other."""
+    """Resolve the drafters of a configuration that lists several; empty for any other."""
     listed, found = keys.get("drafters"), []
     for number, written in enumerate(listed or ()):
         where = f"speculative_config.drafters[{number}]"
@@ -75,7 +75,7 @@ def _check_all(parts: list[SpeculativeConfig]) -> None:
 
 
 def joined(config: SpeculativeConfig, parts: tuple[SpeculativeConfig, ...]) -> tuple[Note, ...]:
-    """Check the whole against its parts, and gather what was decided on the way to them."""
+    """Check the whole against its parts, and collect their notes."""
     sampled = next((number for number, part in enumerate(parts) if part.samples_drafts), None)
     if sampled is not None and config.rejection_sample_method not in ("coupled", "synthetic"):
         raise ConfigError(

@@ -21,12 +21,12 @@ class SpecOptions(NamedTuple):
     off: str | None = None  # why it runs without speculation, if it does
 
     def at_most(self, nodes: int) -> int:
-        """The engine's budget, as far as the request goes along."""
+        """The engine's draft budget, capped at the request's own."""
         return nodes if self.max_draft is None else min(nodes, self.max_draft)
 
 
 def read_spec_options(extra_args: Mapping[str, Any] | None, loaded: SpeculativeConfig | None) -> SpecOptions:
-    """The wish in a request's extra arguments, within what the engine has loaded."""
+    """Read the options in a request's extra arguments; ConfigError if they go beyond what the engine has loaded."""
     given = (extra_args or {}).get(KEY)
     without = SpecOptions(off=NOT_LOADED) if loaded is None else SpecOptions()
     if given is None:
@@ -46,7 +46,7 @@ def read_spec_options(extra_args: Mapping[str, Any] | None, loaded: SpeculativeC
         return without._replace(trace=trace, max_draft=most)  # a prediction drafts without a method, too
     if most == 0:
         return SpecOptions(0, trace, SWITCHED_OFF)
-    # The engine's own number is no bound: with a tree it counts levels, a bound counts nodes.
+    # The engine's own number is not a bound: with a tree it counts levels, while a bound counts nodes.
     return SpecOptions(most if most != loaded.num_speculative_tokens else None, trace)
 
 

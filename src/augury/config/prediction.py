@@ -36,7 +36,7 @@ def _is_text(part: object) -> bool:
 
 
 def check_prediction(tokens: list[int], context: int, vocabulary: int) -> None:
-    """Refuse what could never be an answer here."""
+    """Refuse a prediction that could never be an answer: longer than the context, or with unknown token ids."""
     if len(tokens) > context:
         raise ConfigError(f"{KEY} has {len(tokens)} tokens but max_model_len is {context}; shorten it.")
     wrong = next((token for token in tokens if not 0 <= token < vocabulary), None)

@@ -1,4 +1,4 @@
-"""Reading what a user wrote: names, words that are out of use, types and ranges; nothing is decided yet."""
+"""Reading what a user wrote: names, obsolete keys and values, types and ranges; nothing is decided yet."""
 
 from __future__ import annotations
 
@@ -67,9 +67,9 @@ def read(given: Mapping[str, Any], as_of: str | None) -> ReadConfig:
 
 
 def _unread(keys: dict[str, Any]) -> tuple[dict[str, Any], tuple[Note, ...]]:
-    """Leave out a method's own settings where another is meant: vLLM looks at their range with that method alone.
+    """Leave out the suffix method's settings where another is meant: vLLM checks their range with that method only.
 
-    One of a wrong type stays, and is refused as vLLM refuses it.
+    One of a wrong type stays, and is refused as by vLLM.
     """
     written = keys.get("method") or ("another method" if keys.get("model") else SUFFIX.name)
     own = [name for name in keys if name.startswith(f"{SUFFIX.name}_") and written != SUFFIX.name]
@@ -87,7 +87,7 @@ def _of_its_type(name: str, value: Any) -> bool:
 
 
 def _clean_names(given: Mapping[str, Any], as_of: str | None) -> tuple[dict[str, Any], tuple[Note, ...]]:
-    """Dashes become underscores, as in vLLM; an unknown name gets a hint."""
+    """Turn dashes into underscores, as vLLM does; an unknown name is refused with a hint."""
     if not isinstance(given, Mapping):
         raise ConfigError(f"speculative_config must be a dictionary such as {EXAMPLE}, got {type(given).__name__}.")
     keys: dict[str, Any] = {}
@@ -107,7 +107,7 @@ def _clean_names(given: Mapping[str, Any], as_of: str | None) -> tuple[dict[str,
 
 
 def _hint(name: str, as_of: str | None) -> str:
-    """What was meant, in the words of the chosen vLLM release, which does not have Augury's own keys."""
+    """A hint at what an unknown name means; for a vLLM release, without Augury's own keys."""
     known = [key for key, known in KEYS.items() if as_of is None or _has(as_of, known)]
     if name in ELSEWHERE:
         return f"it is {ELSEWHERE[name]}, not part of speculation; move it there."

@@ -1,4 +1,4 @@
-"""What a given vLLM release would say: keys, values and methods that came and went, and its traps."""
+"""What a given vLLM release would say: keys, values and methods that were added or dropped, and its traps."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ V2_DEFAULT = version("0.25")  # from here vLLM prefers the new model runner
 def at_release(
     keys: Mapping[str, Any], declared: Mapping[str, ConfigKey], as_of: str
 ) -> tuple[dict[str, Any], tuple[Note, ...]]:
-    """Refuse what that release refuses, and leave out what it dropped without a word."""
+    """Refuse what that release refuses, and leave out what it silently dropped."""
     wanted, left, notes = release(as_of), dict(keys), []
     for name, value in keys.items():
         known = declared[name]
-        if known.since == OWN or not valid_in(wanted, known.since, known.until):  # with null as with any value
+        if known.since == OWN or not valid_in(wanted, known.since, known.until):  # null or not
             if not forgives(as_of):
                 raise ConfigError(f"speculative_config.{name} is not valid in vLLM {as_of}: {_when(known)}.")
             del left[name]
@@ -59,7 +59,7 @@ def _check_value(name: str, value: str, window: tuple[str, str | None], as_of: s
 
 
 def forgives(as_of: str) -> bool:
-    """Whether that release dropped unknown keys without a word."""
+    """Whether that release silently dropped unknown keys."""
     return valid_in(release(as_of), *IGNORED_SILENTLY)
 
 
@@ -69,7 +69,7 @@ def known_to(as_of: str, card: Method) -> bool:
 
 
 def check_method(method: str, card: Method, as_of: str) -> None:
-    """Refuse a name that release did not know, or the method it arrives at where it cannot run that."""
+    """Refuse a name that the release did not know, or the resolved method if the release cannot run it."""
     written = METHODS[ALIASES.get(method, method)]
     if card.own:
         raise ConfigError(f"speculative_config.method={method!r} is Augury's own; vLLM {as_of} refuses it.")
@@ -89,7 +89,7 @@ def check_method(method: str, card: Method, as_of: str) -> None:
 
 
 def vllm_quirks(card: Method, case: Case, as_of: str | None) -> tuple[Note, ...]:
-    """Where vLLM takes the configuration and then does something else than one would think."""
+    """Notes on where vLLM refuses the configuration, or accepts it and does something unexpected."""
     keys, wanted = case.keys, release(as_of or NEWEST)
     notes = list(class_refuses(card, case, as_of)) if as_of else []
     if card.own:
@@ -133,7 +133,7 @@ def runs_old(card: Method, keys: Mapping[str, Any], wanted: Version) -> bool | N
 
 
 def vllm_slots(card: Method, tokens: int, parallel: bool) -> int:
-    """Drafting rows a request that vLLM sets aside: with parallel_drafting some for every method, read or not."""
+    """Drafting rows per request that vLLM reserves: with parallel_drafting, also for methods that do not read it."""
     known = card.extra_slots(tokens, parallel)
     return tokens - 1 if parallel and not known and "parallel_drafting" not in card.keys else known
 

@@ -68,7 +68,7 @@ def resolve(
 
 
 def _of_parts(keys: Mapping[str, Any], parts: tuple[SpeculativeConfig, ...]) -> dict[str, Any]:
-    """The keys of several drafters together: each as it was resolved, and the longest draft of any."""
+    """The keys of a hybrid: each drafter as it was resolved, and the longest draft of any."""
     longest = max(part.num_speculative_tokens for part in parts)
     listed = [{name: value for name, value in part.to_dict().items() if name not in OF_ALL} for part in parts]
     adapts = {"adaptive": True} if any(part.adaptive for part in parts) else {}  # one of them was given no number
@@ -76,7 +76,7 @@ def _of_parts(keys: Mapping[str, Any], parts: tuple[SpeculativeConfig, ...]) -> 
 
 
 def _stages(card: Method, written: ReadConfig, as_of: str | None) -> tuple[Callable[[Case], Change], ...]:
-    """What is settled, in this order: each may rest on what those before it decided."""
+    """The stages, in order: each may rely on what those before it decided."""
     return (
         partial(settle_model, card, as_of),
         partial(settle_tokens, card, as_of),

@@ -1,4 +1,4 @@
-"""The rule that accepts drafts, told from its parameters where it is not named."""
+"""The acceptance rule, inferred from its parameters where it is not named."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ BLOCK_NEEDS = 3  # tokens; with fewer vllm-ascend verifies one by one
 
 
 def settle_rule(case: Case) -> Change:
-    """Which rule it is, and its rates where it is synthetic."""
+    """Settle the acceptance rule and, if it is synthetic, its rates."""
     keys, notes = case.keys, []
     sampler, rule = keys.get("rejection_sampler_config"), keys.get("rejection_sample_method")
     off = sampler is not None and not (sampler.enable_block_verify or sampler.enable_entropy_verify)
@@ -38,7 +38,7 @@ def settle_rule(case: Case) -> Change:
 
 
 def _meant(keys: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Rules that parameters belong to, each with its parameter."""
+    """Yield the rule that each given parameter belongs to, with the parameter's name."""
     for name in ("posterior_threshold", "posterior_alpha"):
         if keys.get(name) is not None:
             yield "typical", name
@@ -50,7 +50,7 @@ def _meant(keys: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _check_synthetic(keys: Mapping[str, Any]) -> None:
-    """vLLM does not infer this rule from its parameters: it must be named beside them."""
+    """Refuse the synthetic rule's parameters without its name: vLLM does not infer this rule from them."""
     for name in ("synthetic_acceptance_rates", "synthetic_acceptance_length"):
         if keys.get(name) is not None and keys.get("rejection_sample_method") != "synthetic":
             raise ConfigError(
@@ -77,7 +77,7 @@ def _rates(keys: Mapping[str, Any]) -> Change:
 
 
 def rates_for_length(length: float, tokens: int) -> list[float]:
-    """The schedule of least variance whose mean length is `length`: ones, one fraction, zeros."""
+    """The rates of least variance whose mean acceptance length is `length`: ones, one fraction, zeros."""
     if not 1 <= length <= tokens + 1:
         raise ConfigError(
             f"speculative_config.synthetic_acceptance_length={length} must lie in [1, {tokens + 1}] "
@@ -91,7 +91,7 @@ def rates_for_length(length: float, tokens: int) -> list[float]:
 
 
 def check_rates(rates: Sequence[float], tokens: int) -> None:
-    """One rate a position, within [0, 1], never rising."""
+    """Require one rate per position, within [0, 1] and never rising."""
     name = f"speculative_config.synthetic_acceptance_rates={list(rates)}"
     if len(rates) != tokens:
         raise ConfigError(f"{name} has length {len(rates)}; give num_speculative_tokens={tokens} of them.")

@@ -8,11 +8,11 @@ from augury.methods.spec import MAX_NODES
 
 
 def check_runnable(config: SpeculativeConfig, ranks: int = 1) -> None:
-    """Say in one line why it cannot run here, on so many ranks."""
+    """Raise a ConfigError of one line if the configuration cannot run here, on this many ranks."""
     card = config.card
     if card.inside and config.model is None:
         raise ConfigError(f"speculative_config.model is missing: {card.inside}; name a drafter of its own.")
-    # Heads that could be thought to draft from masks, but were never trained on them.
+    # Heads that might seem to draft from masks, but were never trained on them.
     if config.parallel_drafting and card.continues_target and "parallel_drafting" not in card.keys:
         raise ConfigError(
             f"speculative_config.parallel_drafting=True does not go with method={config.method!r}, which drafts "

@@ -16,7 +16,7 @@ MOST = 2**31 - 1  # tokens, and token ids: the device counts them in int32
 LARGEST = 1e38  # the device computes in float32
 GREEDY_BELOW = 1e-5  # temperatures under this are greedy, as in vLLM
 
-# The least and the most that each may be, and how to say so.
+# The lowest and the highest value of each, and the wording for errors.
 COUNTS: dict[str, tuple[float, float, str]] = {
     "n": (1, math.inf, "an integer of at least 1"),
     "max_tokens": (1, MOST, f"an integer from 1 to {MOST} (or None for no limit)"),
@@ -51,7 +51,7 @@ def _is_int(value: object) -> bool:
 
 
 def _is_token(value: object) -> bool:
-    """Whether some vocabulary could have it; whether the model's has is asked later."""
+    """Whether some vocabulary could have this id; whether the model's has it is checked later."""
     return _is_int(value) and -MOST <= value <= MOST  # type: ignore[operator]
 
 

@@ -14,7 +14,7 @@ NAME = "speculative_config.num_speculative_tokens_per_batch_size"
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """From each of `starts` on, as many tokens as `tokens` says: gaps and the tail carry the K before them."""
+    """K by batch size: `tokens[i]` from `starts[i]` requests on; gaps and the tail keep the K before them."""
 
     starts: tuple[int, ...]
     tokens: tuple[int, ...]

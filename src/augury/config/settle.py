@@ -21,12 +21,12 @@ from augury.methods.registry import ALIASES, METHODS
 from augury.methods.spec import Case, Change, Method
 
 ADAPTS = Note("inferred", "adaptive", "true, because num_speculative_tokens is not given.", refused=True)
-ADAPTIVE_TOKENS = 3  # most that an adaptive drafter with weights is asked for where its checkpoint says nothing
+ADAPTIVE_TOKENS = 3  # largest K of an adaptive drafter with weights whose checkpoint does not state one
 DEFAULTS = {name: key.default for name, key in KEYS.items()}
 
 
 def settle_method(case: Case, as_of: str | None = None) -> Change:
-    """The method by name, told from the drafter where none is named; for a vLLM release, the one that it arrives at."""
+    """Settle the method: as named, else inferred from the drafter; for a vLLM release, the one that it would run."""
     given, model = case.keys.get("method") or "", case.keys.get("model")
     if given and given not in METHODS and given not in ALIASES:
         raise ConfigError(f"speculative_config.method={shown(given)} is unknown; {_meant(given)}")
@@ -57,7 +57,7 @@ def settle_method(case: Case, as_of: str | None = None) -> Change:
 
 
 def _meant(given: str) -> str:
-    """What an unknown name may stand for: a kind of head that is a method with settings of its own, or a slip."""
+    """A hint for an unknown name: it may be a kind of head, which is a method with settings, or a misspelling."""
     plain = given.replace("-", "").replace("_", "").lower()
     for name, card in METHODS.items():
         kind = card.signs.speculators.get(plain)
@@ -69,7 +69,7 @@ def _meant(given: str) -> str:
 
 
 def settle_model(card: Method, as_of: str | None, case: Case) -> Change:
-    """Whether the method has what it drafts with."""
+    """Check that `model` is what the method drafts with: a drafter, an import path or nothing."""
     model, draft = case.keys.get("model"), case.draft
     if card.weights == "none":
         unused = model is not None and model not in (card.name, f"[{card.name}]")
@@ -97,7 +97,7 @@ def settle_model(card: Method, as_of: str | None, case: Case) -> Change:
 
 
 def _fixed(kind: str, case: Case, as_of: str | None) -> Change:
-    """What a checkpoint of the speculators format says of itself; vLLM listens only where it is served in person."""
+    """The keys that a speculators-format checkpoint sets; vLLM applies them only if it is the served model."""
     if kind not in SPECULATORS:
         return Change()
     _, known = SPECULATORS[kind]
@@ -110,7 +110,7 @@ def _fixed(kind: str, case: Case, as_of: str | None) -> Change:
 
 
 def settle_tokens(card: Method, as_of: str | None, case: Case) -> Change:
-    """K: given, or told from the checkpoint; checked against it in both cases."""
+    """Settle K: as given, else inferred from the checkpoint; checked against it in both cases."""
     literal = case.keys.get("speculative_token_tree")
     notes: tuple[Note, ...] = ()
     full = case._replace(keys={**DEFAULTS, **case.keys})
@@ -130,7 +130,7 @@ def settle_tokens(card: Method, as_of: str | None, case: Case) -> Change:
 
 
 def _default_tokens(card: Method, case: Case, may_adapt: bool) -> tuple[int, tuple[Note, ...]]:
-    """K where none is given; on our engine it is then the most that drafting goes up to, unless told not to adapt."""
+    """K where none is given; our engine then drafts adaptively up to it, unless told not to."""
     tree = case.keys.get("speculative_token_tree")
     if tree is not None:
         count = len(read_tree(tree))

@@ -196,7 +196,7 @@ class SpeculativeConfig(BaseModel):
 
     @property
     def samples_drafts(self) -> bool:
-        """Whether drafts are drawn from the drafter's law, rather than its likeliest tokens."""
+        """Whether drafts are sampled from the drafter's distribution, rather than its likeliest tokens."""
         sampled = self.draft_sample_method == "probabilistic" and "draft_sample_method" in self.card.keys
         return sampled and not self.drafts_trees  # a tree takes the likeliest children
 
@@ -208,7 +208,7 @@ class SpeculativeConfig(BaseModel):
 
     @property
     def keeps_probs(self) -> bool:
-        """Whether the rule asks what drafts were drawn from."""
+        """Whether the rule needs the distributions that drafts were sampled from."""
         return self.samples_drafts and self.rule not in ("coupled", "synthetic")
 
     @property
@@ -223,7 +223,7 @@ class SpeculativeConfig(BaseModel):
 
     @property
     def reads_auxiliary_layers(self) -> bool:
-        """Whether the target must hand out hidden states of several layers."""
+        """Whether the target must return hidden states of several layers."""
         return self.card.features == "auxiliary"
 
     @property
@@ -233,7 +233,7 @@ class SpeculativeConfig(BaseModel):
 
     @property
     def max_nodes(self) -> int:
-        """Most guesses a request may have at once: the nodes of its tree, or the length of its chain."""
+        """Most draft tokens a request may have at once: the nodes of its tree, or the length of its chain."""
         return self.tree.max_nodes if self.tree and "tree" in self.card.keys else self.num_speculative_tokens
 
     @property
@@ -243,7 +243,7 @@ class SpeculativeConfig(BaseModel):
 
     @property
     def kv_lookahead(self) -> int:
-        """KV rows a request writes ahead of its known text."""
+        """KV cache rows that a request writes beyond its known tokens."""
         if self._parts:
             return max(part.kv_lookahead for part in self._parts)
         ahead = self.card.lookahead if self._lookahead is None else self._lookahead
@@ -280,11 +280,11 @@ class SpeculativeConfig(BaseModel):
         return hashlib.sha256(json.dumps(self.to_dict(), sort_keys=True).encode()).hexdigest()[:16]
 
     def __hash__(self) -> int:
-        """By what is written, as equality goes."""
+        """Hash the keys, consistently with equality."""
         return hash(self.compute_hash())
 
     def __eq__(self, other: object) -> bool:
-        """Alike in every key, whatever was noted on the way."""
+        """Compare the keys; notes do not count."""
         return isinstance(other, SpeculativeConfig) and self.model_dump() == other.model_dump()
 
     def __repr__(self) -> str:

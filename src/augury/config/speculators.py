@@ -10,7 +10,7 @@ from augury.config.facts import ModelFacts, read_facts
 from augury.methods.recognise import SPECULATORS
 from augury.methods.spec import Inferred, SpeculatorType, whole
 
-LOCKED = ("method", "model")  # what the checkpoint itself says
+LOCKED = ("method", "model")  # fixed by the checkpoint itself
 
 
 class Swapped(NamedTuple):
@@ -37,7 +37,7 @@ def swap(model: str, given: Mapping[str, Any] | None) -> Swapped | None:
     """If `model` is a speculator, put its target in its place; the user's keys win except those it fixes itself."""
     facts = read_facts(model)
     if given is not None and not isinstance(given, Mapping):
-        return None  # not a configuration at all; that is said elsewhere
+        return None  # not a configuration at all; refused elsewhere
     if facts is None or not is_speculator(facts):
         return None
     kind = str(facts.raw.get("speculators_model_type", ""))
@@ -66,7 +66,7 @@ def swap(model: str, given: Mapping[str, Any] | None) -> Swapped | None:
 
 
 def said_itself(facts: ModelFacts) -> dict[str, Any]:
-    """The keys that such a checkpoint sets where it is given in the target's place."""
+    """The keys that such a checkpoint sets when it is given in the target's place."""
     _, known = SPECULATORS.get(str(facts.raw.get("speculators_model_type")), (None, SpeculatorType()))
     tokens = stated_tokens(facts)
     return {**known.fixes, **({"num_speculative_tokens": tokens[0]} if tokens else {})}

@@ -11,7 +11,7 @@ from augury.config.errors import ConfigError, shown, unknown_keyword
 KINDS = ("json", "regex", "choice", "grammar", "json_object")
 SCHEMAS_BY_NAME = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
 SOURCE_BYTES = 1 << 20  # of a schema, a regex, a grammar or all choices together
-VALUES = ("const", "enum", "default", "examples")  # what these hold is no schema
+VALUES = ("const", "enum", "default", "examples")  # keys whose contents are not schemas
 
 
 @dataclass(init=False)
@@ -25,7 +25,7 @@ class StructuredOutputsParams:
     json_object: bool | None = None  # any JSON object
     disable_fallback: bool = False  # vLLM's; there is one back end here, so nothing falls back
     disable_any_whitespace: bool = False  # JSON without spaces or line ends between its parts
-    disable_additional_properties: bool = False  # objects whose schema does not say so take no other properties
+    disable_additional_properties: bool = False  # objects take no other properties unless their schema says so
     whitespace_pattern: str | None = None  # a regex for what may stand between the parts of JSON
     structural_tag: str | None = None
 
@@ -100,7 +100,7 @@ class StructuredOutputsParams:
         need(isinstance(self.json, (str, dict)), "json", "a JSON schema: an object, or its text")
         try:
             text = self.json if isinstance(self.json, str) else json_text.dumps(self.json)
-            check_size("json", len(text))  # before it is read, which takes longer than anything here
+            check_size("json", len(text))  # before it is parsed, which takes longest
             need(isinstance(json_text.loads(text), dict), "json", "a JSON schema: an object, or its text")
         except (ValueError, TypeError, RecursionError) as error:
             if isinstance(error, ConfigError):
@@ -109,7 +109,7 @@ class StructuredOutputsParams:
 
 
 def check_size(name: str, size: int) -> None:
-    """Refuse a source that is too large to be worth a look."""
+    """Refuse a source above the size limit."""
     if size > SOURCE_BYTES:
         raise ConfigError(f"structured_outputs.{name} has {size} characters; the limit is {SOURCE_BYTES}.")
 

@@ -51,7 +51,7 @@ def _parsed(text: str, where: str, example: str = EXAMPLE) -> Any:
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """A JSON object in which no key is there twice: of two, one would be dropped without a word."""
+    """Make a JSON object and refuse duplicate keys, one of which would be silently dropped."""
     keys = dict(pairs)
     if len(keys) < len(pairs):
         twice = next(name for i, (name, _) in enumerate(pairs) if name in dict(pairs[:i]))

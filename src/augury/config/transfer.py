@@ -27,7 +27,7 @@ class HiddenStatesStorage(BaseModel):
 
 
 class KVTransferConfig(BaseModel):
-    """The one connector there is."""
+    """The one connector that is supported."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -55,7 +55,7 @@ class KVTransferConfig(BaseModel):
 
 
 def check_transfer(config: KVTransferConfig | None, method: str | None) -> None:
-    """Hidden states need a place to go, and nothing else is ever transferred."""
+    """Require a connector for the method that saves hidden states, and refuse one for any other."""
     if method == METHOD and config is None:
         raise ConfigError(f"speculative_config.method={METHOD!r} needs kv_transfer_config; write {EXAMPLE}.")
     if method != METHOD and config is not None:

@@ -1,4 +1,4 @@
-"""Switches before a configuration is resolved, where "yes" still stands as it was written."""
+"""Reads switches before a configuration is resolved, when a "yes" is still as it was written."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Types and ranges of the keys, with errors that read like a colleague."""
+"""Types and ranges of the keys, with errors in plain words."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Words that keys of speculative_config take, and since when vLLM knows them."""
+"""Enumerated values of speculative_config's keys, and the vLLM releases that have them."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What vLLM's own class refuses of a configuration whose keys are all valid: names and checkpoints it cannot load.
+"""What vLLM's own class refuses in a configuration whose keys are all valid: names and checkpoints it cannot load.
 
-Held to the class itself by tests/helpers/vllm_oracle.
+tests/helpers/vllm_oracle compares this with the class itself.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ LOAD_KEYS = (
 
 
 def class_refuses(card: Method, case: Case, as_of: str) -> Iterator[Note]:
-    """Every reason that vLLM finds, beyond what is refused by key, type or size."""
+    """Every reason for which vLLM refuses, beyond what is refused by key, type or size."""
     for key, says in (*_kernels(card, case, as_of), *_loading(case)):
         yield Note("vllm", key, says, refused=True)
     if card.has_weights and case.keys.get("model") is not None:
@@ -64,7 +64,7 @@ def _loading(case: Case) -> Iterator[tuple[str, str]]:
 
 
 def _name(case: Case) -> Iterator[str]:
-    """Words that are neither a directory nor a model of the hub."""
+    """Yield why `model` is neither a directory nor a hub id."""
     model = case.keys["model"]
     if case.draft is not None or is_local(model) or find(model, case.keys.get("revision")):
         return
@@ -78,7 +78,7 @@ def _name(case: Case) -> Iterator[str]:
 
 
 def unloadable(card: Method, case: Case, as_of: str) -> Iterator[str]:
-    """Whether vLLM has code for the checkpoint, by its config.json."""
+    """Yield why vLLM has no code for the checkpoint, by its config.json."""
     if case.draft is None:
         return
     raw = case.draft.raw
@@ -104,7 +104,7 @@ def _class(card: Method, raw: Mapping[str, object], named: tuple[str, ...], as_o
 
 
 def vllm_class(card: Method, name: str) -> str:
-    """The class that vLLM looks up for an architecture, once it has put the method's name before it."""
+    """The class that vLLM looks up for an architecture, with the method's prefix put before it where needed."""
     ready = name.startswith(card.vllm_prefix) or name.endswith(card.vllm_prefix) or name in card.vllm_kept
     return name if ready else f"{card.vllm_prefix}{name}"
 

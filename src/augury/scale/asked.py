@@ -1,4 +1,4 @@
-"""What the door reads of a request's body: parsed once, within the limits of a server, beside the event loop."""
+"""What the ingress reads of a request's body: parsed once, within the server's limits, long ones off the event loop."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from augury.serve.reading import beside, parsed
 
 
 class Asked(NamedTuple):
-    """What decides where a request goes."""
+    """What decides which replica gets a request."""
 
     prefix: Prefix | None = None
-    earlier: str | None = None  # the response that it continues from
+    earlier: str | None = None  # id of the response that it continues from
 
 
 async def read_asked(body: bytes, tenant: str) -> Asked:
-    """What a body asks for; ApiError where it holds too much. What is no JSON is its replica's to refuse."""
+    """Read a body for routing; raises ApiError if it holds too much. Invalid JSON is left for the replica to refuse."""
     return await beside(len(body), lambda: _asked(body, tenant))
 
 

@@ -1,4 +1,4 @@
-"""How many replicas there should be: by the requests at work and waiting, and by how well drafts are accepted."""
+"""How many replicas a deployment needs, from its running and waiting requests and from how well drafts are accepted."""
 
 from __future__ import annotations
 
@@ -6,25 +6,25 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-LENGTH, WAITING = "tokens_per_step", "waiting"  # what a replica tells of itself
+LENGTH, WAITING = "tokens_per_step", "waiting"  # metrics that each replica reports
 
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """What the replicas of a deployment have to do."""
+    """The load on a deployment's replicas."""
 
     replicas: int
-    ongoing: float  # requests being answered or waiting, all together
-    waiting: float  # of them, those that wait in an engine for a slot
-    length: float  # tokens from a step of one request, on average: what acceptance buys
+    ongoing: float  # requests running or waiting, over all replicas
+    waiting: float  # of these, the ones that wait in an engine for a slot
+    length: float  # mean tokens that a step yields for a request; acceptance raises it
 
 
 def wanted(demand: Demand, target: float, expected: float) -> int:
-    """Replicas for a demand.
+    """The number of replicas for a demand.
 
-    `target` is the number of requests a replica should answer at a time while a step brings `expected` tokens. Where
-    acceptance falls, answers take more steps and a request stays longer: the same arrivals need more replicas, and they
-    are started before the queue has grown to say so. Where it rises, a replica can be spared; but never while requests
+    `target` is the number of concurrent requests a replica should have while a step yields `expected` tokens. When
+    acceptance falls, answers take more steps and requests run longer: the same arrival rate needs more replicas, and
+    they are started before a growing queue shows it. When it rises, a replica can be spared, but never while requests
     wait for a slot.
     """
     scaled = demand.ongoing * expected / max(1.0, demand.length)
@@ -35,7 +35,7 @@ def wanted(demand: Demand, target: float, expected: float) -> int:
 
 
 def policy(ctx: Any) -> tuple[int, dict[str, Any]]:
-    """Ray Serve's autoscaling policy; the usual length is learnt while it runs, as a slow average."""
+    """Ray Serve's autoscaling policy; the expected length is learned at run time, as a slow moving average."""
     figures = ctx.aggregated_metrics or {}
     lengths = [value for value in figures.get(LENGTH, {}).values() if value >= 1]
     length = sum(lengths) / len(lengths) if lengths else 1.0

@@ -1,4 +1,4 @@
-"""What the router did, for Prometheus."""
+"""The router's decisions, as Prometheus counters."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class RouterCounts:
         return Counter(f"augury:router_{name}", text, ("replica", *labels), registry=self._registry)
 
     def chosen(self, choice: Choice, blocks: int) -> None:
-        """Count a decision on a prompt of so many blocks."""
+        """Count a routing decision for a prompt of `blocks` blocks."""
         self._requests.labels(choice.replica, choice.why).inc()
         self._found.labels(choice.replica).inc(choice.blocks)
         self._asked.labels(choice.replica).inc(blocks)

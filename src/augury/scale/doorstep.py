@@ -1,7 +1,7 @@
-"""What runs in Ray's own proxy, before the door: readers who do not read are cut off, and request ids are bounded.
+"""Middleware for Ray's own proxy, before the ingress: clients that do not read are cut off, request ids are bounded.
 
-Ray passes on all that a replica says without waiting for the client, so that nothing behind its proxy can notice one
-that reads nothing. In the proxy it is seen as a server sees it: by what the connection's buffer still holds.
+Ray forwards all that a replica sends without waiting for the client, so nothing behind its proxy can notice a client
+that reads nothing. In the proxy it shows as in any server: by what the connection's write buffer still holds.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from augury.serve.connection import PROGRESS
 
-SECONDS = 30.0  # as --write-timeout has it
+SECONDS = 30.0  # the default of --write-timeout
 ENVIRONMENT = "AUGURY_WRITE_TIMEOUT"
 CALLBACK = {"RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH": "augury.scale.doorstep.middlewares"}
-REQUEST_ID = b"x-request-id"  # which Ray repeats in the answer
+REQUEST_ID = b"x-request-id"  # which Ray repeats in the response
 NAME = re.compile(rb"[\w.:-]{1,128}")
 
 
 def middlewares() -> list[Middleware]:
-    """What Ray's proxy calls where its environment has CALLBACK; a cluster that is not ours must be told so."""
+    """What Ray's proxy calls if its environment has CALLBACK; a cluster that we did not start needs that set."""
     return [Middleware(Doorstep, write_seconds=float(os.environ.get(ENVIRONMENT, SECONDS)))]
 
 
 class Doorstep:
-    """An ASGI application around the proxy's."""
+    """ASGI middleware around the proxy's application."""
 
     def __init__(self, app: ASGIApp, write_seconds: float = SECONDS) -> None:
         self._app, self._seconds = app, write_seconds
@@ -47,14 +47,14 @@ class Doorstep:
 
 
 class _Watched:
-    """Hangs up where a client takes too little of a full buffer; the server then tells everyone that it has left."""
+    """Hangs up on a client that takes too little of a full buffer; the server then treats it as disconnected."""
 
     def __init__(self, send: Send, transport: Any, seconds: float) -> None:
         self._send, self._transport, self._seconds = send, transport, seconds
         self._clock: asyncio.TimerHandle | None = None
 
     async def send(self, message: Message) -> None:
-        """Send a message; who waits for the client longer than it may is let go."""
+        """Send a message; the connection is aborted if the client keeps it waiting too long."""
         self._watch()
         try:
             await self._send(message)

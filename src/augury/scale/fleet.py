@@ -16,13 +16,13 @@ class Fleet(Protocol):
     """Replicas by name, and ways to call one or all."""
 
     def names(self) -> list[str]:
-        """Those that take requests now."""
+        """Names of the replicas that take requests now."""
         ...
 
     def answer(self, name: str, scope: dict[str, Any], body: bytes) -> AsyncIterator[list[Message]]:
-        """What a replica sends for a request; raises ReplicaLost. Leaving early ends the request."""
+        """Yield what a replica sends for a request; raises ReplicaLost. Closing the iterator early ends the request."""
         ...
 
     async def everywhere(self, method: str, *given: Any) -> dict[str, Any]:
-        """What all replicas answer to a call, by name; one that is lost meanwhile is left out."""
+        """What all replicas return from a call, by replica name; one that is lost meanwhile is left out."""
         ...

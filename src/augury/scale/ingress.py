@@ -1,4 +1,4 @@
-"""The door of a fleet: reads a request, chooses its replica, passes on what that sends. An ASGI application, no Ray."""
+"""The ingress of a fleet: reads a request, chooses its replica, forwards what that sends. An ASGI app, no Ray."""
 
 from __future__ import annotations
 
@@ -28,37 +28,37 @@ from augury.serve.scope import CLIENT, TENANT
 from augury.serve.stream import ClientLeft, gone
 
 logger = logging.getLogger("augury")
-FOR_ALL = (*ADAPTERS, "/augury/drafter", "/augury/drafter/undo")  # each replica must do it
+FOR_ALL = (*ADAPTERS, "/augury/drafter", "/augury/drafter/undo")  # sent to every replica
 PASSED = ("type", "http_version", "method", "scheme", "path", "raw_path", "query_string", "headers", "client", "server")
-AGAIN = 16  # bodies of the largest size that may be kept for a second try; without room there is none
+AGAIN = 16  # bodies of the largest size that may be kept for retries; a request that finds no room is not retried
 RESPONSES = "/v1/responses"
-RESPONSE = re.compile(rb'"id": ?"(resp_[\w-]+)"')  # of /v1/responses, which its replica keeps
+RESPONSE = re.compile(rb'"id": ?"(resp_[\w-]+)"')  # of a response of /v1/responses, which its replica keeps
 LOST = "the replica that worked on this request has died; its other requests and new ones go on elsewhere."
 
 
 @dataclass(slots=True)
 class _Request:
-    """A request on its way to a replica; its body is kept until it cannot be sent again."""
+    """A request on its way to a replica; its body is kept as long as it may be retried."""
 
-    scope: dict[str, Any]  # what a replica is given
+    scope: dict[str, Any]  # the scope that a replica gets
     body: bytes
     client: str
     asked: Asked
-    kept: int = 0  # bytes of the body that are counted for a second try
-    again: bool = True  # whether there is one
+    kept: int = 0  # bytes of the body that are counted as kept for a retry
+    again: bool = True  # whether it may be retried
 
 
 class Ingress:
-    """Routes requests by what they begin with; one that lost its replica before it said anything is sent to another."""
+    """Routes requests by their prefix; a request whose replica dies before any output is sent to another."""
 
     def __init__(self, fleet: Fleet, limits: Limits, router: Router | None = None, sticky: bool = True) -> None:
         self.fleet, self.limits, self.sticky = fleet, limits, sticky
         self.router = router or Router()
         self.counts = RouterCounts()
-        self.at_work: Counter[str] = Counter()  # requests by replica
+        self.at_work: Counter[str] = Counter()  # running requests by replica
         self._identity = limits.identity()
         self._bodies = Bodies(limits.request_bytes, ALL_BODIES * limits.request_bytes, limits.read_seconds)
-        self._kept = 0  # bytes of bodies that could be sent again
+        self._kept = 0  # bytes of bodies that are kept for retries
         self._keepers = Keepers(limits.num_keys)
         self._known: set[str] = set()
 
@@ -78,7 +78,7 @@ class Ingress:
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         path, posted = scope["path"], scope["method"] == "POST"
-        self._identity.note(scope, dict(scope["headers"]))  # before anything of a stranger's is read
+        self._identity.note(scope, dict(scope["headers"]))  # before any untrusted input is read
         if path == "/metrics" and not posted:
             await (await self._metrics())(scope, receive, send)
             return
@@ -120,7 +120,7 @@ class Ingress:
     # --- one replica ------------------------------------------------------------------------------------------------
 
     async def _relay(self, request: _Request, send: Send) -> None:
-        """Pass a request to its replica, and to one other if that dies before anything of the answer is sent."""
+        """Forward a request to its replica, and to one other if that dies before any of the answer is sent."""
         tried: set[str] = set()
         path = request.scope["path"]
         try:
@@ -182,7 +182,7 @@ class Ingress:
     # --- bodies that can be sent again --------------------------------------------------------------------------------
 
     def _keep(self, request: _Request) -> bytes:
-        """The body, which stays here too as long as all that do are few enough."""
+        """The body to send; it is also kept for a retry, if there is room among the bodies that are."""
         body = request.body
         if not request.kept and self._kept + len(body) <= AGAIN * self.limits.request_bytes:
             request.kept = len(body)
@@ -202,7 +202,7 @@ class Ingress:
         return PlainTextResponse(merged(pages) + self.counts.page(), media_type="text/plain; version=0.0.4")
 
     async def _everywhere(self, request: _Request) -> Response:
-        """The answer of the first replica that refuses, else of any: what one cannot do must not look done."""
+        """Call every replica and return the answer with the highest status: what one refuses must not look done."""
         answers = await self.fleet.everywhere("whole", request.scope, request.body)
         if not answers:
             raise NoReplicas
@@ -213,7 +213,7 @@ class Ingress:
 
 
 class _Sender:
-    """Holds the start of an answer back until there is some of it, so that it can still become another's."""
+    """Holds back the start of a response until its first body part, so that another replica can still answer."""
 
     def __init__(self, send: Send, path: str, seconds: float) -> None:
         self._inner, self._path, self._seconds = send, path, seconds
@@ -221,7 +221,7 @@ class _Sender:
         self.begun = False
 
     async def send(self, message: Message) -> None:
-        """Pass a message on."""
+        """Forward a message."""
         if message["type"] == "http.response.start":
             self._start = message
             return
@@ -229,7 +229,7 @@ class _Sender:
         await self._send(message)
 
     async def _send(self, message: Message) -> None:
-        """Send; who takes nothing for so long is let go, and its request with it."""
+        """Send a message; raises ClientLeft if the client takes nothing for too long."""
         try:
             async with asyncio.timeout(self._seconds):
                 await self._inner(message)
@@ -242,13 +242,13 @@ class _Sender:
             await self._send(self._start)
 
     async def fail(self) -> None:
-        """End the answer with an error: an event, where events have been sent, else a response."""
+        """End with an error: raised if nothing was sent, an event if events were, else by breaking the connection."""
         error = ApiError(503, LOST, code="replica_died")
         if not self.begun:
             raise error
         headers = dict((self._start or {}).get("headers", ()))
         if not headers.get(b"content-type", b"").startswith(b"text/event-stream"):
-            raise ConnectionError(LOST)  # half an object: only a broken connection says so
+            raise ConnectionError(LOST)  # half an object was sent: only a broken connection can say so
         told = error_body(error) if is_theirs(self._path) else error.body()
         line = b"event: error\n" if is_theirs(self._path) else b""
         event = line + b"data: " + json.dumps(told, separators=(",", ":")).encode() + b"\n\n"

@@ -1,4 +1,4 @@
-"""Which replica keeps a response of /v1/responses: ids by key, so that no key pushes out another's."""
+"""Which replica keeps each response of /v1/responses; ids are stored by API key, so that no key evicts another's."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ PATH = "/v1/responses"
 
 
 class Keepers:
-    """The replicas of the latest responses."""
+    """The replicas that keep the latest responses, by response id."""
 
     def __init__(self, keys: int, most: int = KEPT) -> None:
         self._most = max(1, most // max(1, keys))
         self._names: dict[str, OrderedDict[str, str]] = {}
 
     def note(self, client: str, response: str, name: str) -> None:
-        """Remember who keeps a response; a key that has too many forgets its own oldest."""
+        """Remember which replica keeps a response; a key that has too many forgets its own oldest."""
         mine = self._names.setdefault(client, OrderedDict())
         mine[response] = name
         while len(mine) > self._most:
             mine.popitem(last=False)
 
     def of(self, client: str, path: str, earlier: str | None) -> str | None:
-        """The replica that keeps the response which a request of this key names, in its path or as an earlier one."""
+        """The replica keeping the response that a request of this key names in its path or as `earlier`, or None."""
         if not path.startswith(PATH):
             return None
         named = path.removeprefix(PATH).strip("/").partition("/")[0] or earlier

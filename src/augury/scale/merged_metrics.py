@@ -1,4 +1,4 @@
-"""The metrics of all replicas as one page: each sample with the name of its replica."""
+"""The metrics of all replicas as one page: each sample is labelled with its replica."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 
 
 def merged(pages: Mapping[str, str]) -> str:
-    """One page in Prometheus' text format from those of the replicas, with a family's samples together."""
-    told: dict[str, list[str]] = {}  # HELP and TYPE of each family
+    """Merge the replicas' pages into one in Prometheus' text format, with each family's samples together."""
+    told: dict[str, list[str]] = {}  # HELP and TYPE lines of each family
     samples: dict[str, list[str]] = {}
     for replica, page in pages.items():
         family = ""
@@ -29,7 +29,7 @@ def _lines(told: dict[str, list[str]], samples: dict[str, list[str]]) -> Iterato
 
 
 def _labelled(sample: str, replica: str) -> str:
-    """A sample with one more label; labels may hold spaces and braces, but no metric's name does."""
+    """A sample with a `replica` label added; label values may hold spaces and braces, but no metric's name does."""
     name, brace, rest = sample.partition("{")
     if brace and " " not in name:
         return f'{name}{{replica="{replica}"{"" if rest.startswith("}") else ","}{rest}'

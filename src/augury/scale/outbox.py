@@ -1,4 +1,4 @@
-"""What a replica has sent and the client has not taken yet: so many bytes, then its request ends."""
+"""What a replica has sent and the client has not taken yet; above a limit in bytes, the request ends."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from augury.serve.backlog import EACH
 
 
 class NotTaken(ConnectionError):
-    """An answer of which too much waited."""
+    """Too much of an answer waited for the client to take it."""
 
 
 class Outbox:
@@ -29,7 +29,7 @@ class Outbox:
         self._come = asyncio.Event()
 
     async def put(self, message: Message) -> None:
-        """Add a message; where more than the most wait already, forget them and hang up."""
+        """Add a message; if more than the limit waits already, drop all of it, hang up and raise NotTaken."""
         if self._held > self._most:
             self._overrun = True
             self._forget()
@@ -41,7 +41,7 @@ class Outbox:
         self._come.set()
 
     def end(self) -> None:
-        """Nothing more will come."""
+        """Mark the answer as complete."""
         self._ended = True
         self._come.set()
 
@@ -50,7 +50,7 @@ class Outbox:
         return self._now() - self._waiting[0][1] if self._waiting else 0.0
 
     async def take(self) -> list[Message]:
-        """All that waits, once there is something; nothing at the end."""
+        """Wait for messages and take all there are; an empty list means the end."""
         while not self._waiting and not self._ended:
             self._come.clear()
             await self._come.wait()

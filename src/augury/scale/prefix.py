@@ -1,6 +1,6 @@
 """What a request begins with: digests of its session and of its first blocks, from the JSON that a client sends.
 
-Text is hashed as it is sent: the router needs no tokenizer, and texts that begin alike have tokens that do.
+Text is hashed as it is sent: the router needs no tokenizer, since texts with a common prefix have tokens with one.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from hashlib import blake2b
 from typing import Any, NamedTuple
 
 BLOCK = 256  # bytes of text: some 64 tokens
-MOST = 256  # blocks that are looked at; what two prompts share beyond that is not worth knowing
-HEAD = 8  # blocks by which a prompt without turns is known
+MOST = 256  # blocks that are hashed; what two prompts share beyond that is not worth knowing
+HEAD = 8  # blocks that identify the session of a prompt without turns
 DIGEST = 16
-# Fields that stand before the conversation in a prompt, or decide which caches it may use.
+# Fields that come before the conversation in a prompt, or decide which caches it may use.
 BEFORE = ("model", "cache_salt", "tools", "functions", "system", "instructions", "chat_template_kwargs")
 TURNS = ("messages", "input")
 
@@ -23,11 +23,11 @@ class Prefix(NamedTuple):
     """What the router knows of a request."""
 
     session: bytes  # the same for all turns of a conversation
-    blocks: tuple[bytes, ...]  # of the prompt up to the end of each block
+    blocks: tuple[bytes, ...]  # digests of the prompt up to the end of each block
 
 
 def prefix_of(asked: Any, tenant: str = "") -> Prefix | None:
-    """The prefix of a request for an answer; None where there is none to be read, which is its replica's to refuse."""
+    """The prefix of a generation request; None if it has no readable text, which its replica then refuses."""
     if not isinstance(asked, dict):
         return None
     before = json.dumps([tenant, *(asked.get(name) for name in BEFORE)], ensure_ascii=False)
@@ -35,13 +35,13 @@ def prefix_of(asked: Any, tenant: str = "") -> Prefix | None:
     if not text:
         return None
     blocks = tuple(_chain(before.encode("utf-8", "surrogatepass"), text))
-    key = asked.get("prompt_cache_key")  # OpenAI's own word for what belongs together
+    key = asked.get("prompt_cache_key")  # OpenAI's field for requests that share a prefix
     named = key.encode("utf-8", "surrogatepass") if isinstance(key, str) else text[:first]
     return Prefix(_digest(before.encode("utf-8", "surrogatepass") + b"\0" + named), blocks)
 
 
 def _text(asked: dict[str, Any]) -> tuple[bytes, int]:
-    """The beginning of a conversation or a prompt, and how much of it a session is known by."""
+    """The beginning of a conversation or a prompt, and how many of its bytes identify the session."""
     turns = next((asked[name] for name in TURNS if isinstance(asked.get(name), list)), None)
     if turns is not None:
         return _conversation(turns)
@@ -55,7 +55,7 @@ def _text(asked: dict[str, Any]) -> tuple[bytes, int]:
 
 
 def _conversation(turns: list[Any]) -> tuple[bytes, int]:
-    """Turns as text; a session is known by what comes up to the end of the first that a user said."""
+    """Turns as text, and the bytes up to the end of the first user turn, which identify the session."""
     text, first = bytearray(), 0
     for turn in turns:
         text += json.dumps(turn, ensure_ascii=False, sort_keys=True).encode("utf-8", "surrogatepass")

@@ -25,25 +25,25 @@ from augury.serve.settings import settings_of
 
 ROUTER = "augury.scale.ray_router:NamedReplicaRouter"
 POLICY = "augury.scale.autoscale:policy"
-MANY = 1 << 16  # requests at a time: the gate of each replica says when it is enough
-MORE = 64  # calls to a replica besides requests for answers, such as for its metrics
-CHECK = 5.0  # seconds between two looks at a replica's health
+MANY = 1 << 16  # concurrent requests: the limit that matters is that of each replica's gate
+MORE = 64  # concurrent calls to a replica besides generation requests, such as for its metrics
+CHECK = 5.0  # seconds between two health checks of a replica
 NOT_HERE = ("host", "port", "uds", "ray_address")  # Ray's own configuration says where it listens
 
 
 class EngineReplica:
-    """A replica as Ray calls it."""
+    """The Ray deployment of a replica."""
 
     async def __init__(self, settings: Settings, threads: int | None) -> None:  # type: ignore[misc]  # Ray awaits it
         _log_to_stderr()
         if threads is not None:
-            os.environ["OMP_NUM_THREADS"] = str(threads)  # the engine's process takes it from here
+            os.environ["OMP_NUM_THREADS"] = str(threads)  # inherited by the engine process
         self._name = serve.get_replica_context().replica_id.unique_id
         self._replica = Replica(settings)
         await self._replica.open()
 
     async def answer(self, _: str, scope: dict[str, Any], body: bytes) -> AsyncIterator[list[Message]]:
-        """What the application sends for a request; the name was for the router."""
+        """Yield what the application sends for a request; the replica's name, given first, is for the router."""
         async for messages in self._replica.answer(scope, body):
             yield messages
 
@@ -57,11 +57,11 @@ class EngineReplica:
         return self._replica.load()
 
     def check_health(self) -> None:
-        """Raise where Ray should start another in its place."""
+        """Raise if Ray should replace this replica."""
         self._replica.check()
 
     def record_autoscaling_stats(self) -> dict[str, float]:
-        """What the autoscaling policy looks at."""
+        """The metrics that the autoscaling policy reads."""
         return self._replica.figures()
 
     async def __del__(self) -> None:
@@ -69,7 +69,7 @@ class EngineReplica:
 
 
 class Door:
-    """The ingress as Ray serves it."""
+    """The Ray deployment of the ingress."""
 
     async def __init__(self, engines: DeploymentHandle, limits: Limits, sticky: bool) -> None:  # type: ignore[misc]
         _log_to_stderr()
@@ -82,13 +82,13 @@ class Door:
 
 
 def build(args: dict[str, Any]) -> serve.Application:
-    """The application from the options of `augury serve`, with underscores; `model` is its argument."""
+    """Build the application from the options of `augury serve`, with underscores; `model` is its argument."""
     model, engine, server = read_arguments(args)
     return application(settings_of(model, engine, server), server)
 
 
 def read_arguments(args: dict[str, Any]) -> tuple[str, dict[str, Any], ServerOptions]:
-    """The model, the engine's arguments and the server's options of a file for `serve deploy`."""
+    """The model, the engine's arguments and the server's options, from the args of a `serve deploy` file."""
     given = dict(args)
     model = given.pop("model", "default")
     if wrong := [name for name in NOT_HERE if name in given]:
@@ -96,7 +96,7 @@ def read_arguments(args: dict[str, Any]) -> tuple[str, dict[str, Any], ServerOpt
     own = {name: given.pop(name) for name in ServerOptions.model_fields if name in given}
     try:
         server = ServerOptions.model_validate(own)
-        EngineConfig.parse(model=model, **given)  # what is unknown, before anything is started
+        EngineConfig.parse(model=model, **given)  # unknown arguments are refused before anything is started
     except ValidationError as error:
         first = error.errors()[0]
         raise ConfigError(f"args: {'.'.join(map(str, first['loc']))}: {first['msg'].lower()}.") from None
@@ -106,7 +106,7 @@ def read_arguments(args: dict[str, Any]) -> tuple[str, dict[str, Any], ServerOpt
 
 
 def application(settings: Settings, given: ServerOptions) -> serve.Application:
-    """The two deployments: engines, and the door in front of them."""
+    """The application's two deployments: the engines, and the ingress in front of them."""
     settings.port, settings.host = 0, "127.0.0.1"
     options: dict[str, Any] = {"num_cpus": given.replica_cpus or 1, "num_gpus": given.replica_gpus or 0}
     grace = {"graceful_shutdown_timeout_s": settings.shutdown_timeout, "graceful_shutdown_wait_loop_s": 0.5}
@@ -129,7 +129,7 @@ def application(settings: Settings, given: ServerOptions) -> serve.Application:
 
 
 def _scaling(given: ServerOptions) -> dict[str, Any]:
-    """How many replicas: so many, or as many as there is work for."""
+    """Deployment options for a fixed number of replicas, or for autoscaling between two."""
     most = given.max_replicas
     if most is None or most == given.replicas:
         return {"num_replicas": given.replicas}
@@ -140,6 +140,6 @@ def _scaling(given: ServerOptions) -> dict[str, Any]:
 
 
 def _log_to_stderr() -> None:
-    """Our log beside Ray's own, which takes what a worker writes to standard error."""
+    """Write our log to standard error, which Ray collects from its workers."""
     logging.basicConfig(format="%(levelname)s %(asctime)s %(message)s", datefmt="%m-%d %H:%M:%S", stream=sys.stderr)
     logging.getLogger("augury").setLevel(logging.INFO)

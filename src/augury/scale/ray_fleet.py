@@ -1,4 +1,4 @@
-"""Replicas that Ray keeps, as the ingress sees them. Imports Ray."""
+"""The fleet of replicas that Ray runs, for the ingress. Imports Ray."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from augury.scale.fleet import ReplicaLost
 from augury.scale.registry import names_of
 
 GATHER = 30.0  # seconds for all replicas to answer a call
-LOOK = 0.2  # seconds between two looks for the first
+LOOK = 0.2  # seconds between two checks for the first replica
 
 
 class RayFleet:
@@ -26,23 +26,23 @@ class RayFleet:
         self._streams = handle.options(method_name="answer", stream=True)
 
     async def open(self) -> None:
-        """Wait for the first replica; the first call has Ray make its router in this process."""
+        """Wait for the first replica; the first call makes Ray create its router in this process."""
         while not await self.everywhere("load"):
             await asyncio.sleep(LOOK)
 
     def names(self) -> list[str]:
-        """Those that take requests now."""
+        """Names of the replicas that take requests now."""
         return names_of(str(self._handle.deployment_id))
 
     async def answer(self, name: str, scope: dict[str, Any], body: bytes) -> AsyncIterator[list[Message]]:
-        """What a replica sends for a request; raises ReplicaLost."""
+        """Yield what a replica sends for a request; raises ReplicaLost."""
         stream = self._streams.remote(name, scope, body)
         ended = False
         try:
             async for messages in stream:
                 yield messages
             ended = True
-        except RayTaskError:  # the replica is there, and failed on this request
+        except RayTaskError:  # the replica is alive, but failed on this request
             ended = True
             raise
         except (RayError, RayServeException) as error:
@@ -53,7 +53,7 @@ class RayFleet:
                 stream.cancel()
 
     async def everywhere(self, method: str, *given: Any) -> dict[str, Any]:
-        """What all replicas answer to a call, by name."""
+        """What all replicas return from a call, by replica name."""
         asked = self._handle.broadcast("named", method, *given)
         try:
             answers = await asked.results_async(timeout_s=GATHER, return_exceptions=True)

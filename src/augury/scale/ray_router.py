@@ -10,20 +10,20 @@ from augury.scale.registry import register
 
 
 class NamedReplicaRouter(RequestRouter):  # type: ignore[misc]  # Ray has no types
-    """Takes a call's first argument as the name of its replica; router.py has decided already."""
+    """Sends a call to the replica named by its first argument; router.py has already chosen it."""
 
     def initialize_state(self, **_: Any) -> None:
-        """Be found by the ingress."""
+        """Register with this process, for the ingress to find."""
         register(str(self._deployment_id), self)
 
     def names(self) -> list[str]:
-        """The replicas that take requests now."""
+        """Names of the replicas that take requests now."""
         return sorted(replica.unique_id for replica in self.curr_replicas)
 
     async def choose_replicas(
         self, candidate_replicas: list[RunningReplica], pending_request: PendingRequest | None = None
     ) -> list[list[RunningReplica]]:
-        """The replica named; any, where it has gone in the meantime."""
+        """The named replica, or all candidates if it has gone in the meantime."""
         name = pending_request.args[0] if pending_request is not None and pending_request.args else None
         named = [replica for replica in candidate_replicas if replica.replica_id.unique_id == name]
         return [named or candidate_replicas]

@@ -1,4 +1,4 @@
-"""`augury serve --replicas`: Ray started or joined, the application run, drained and ended. Imports Ray."""
+"""`augury serve --replicas`: starts or joins Ray, runs the application, drains and ends it. Imports Ray."""
 
 from __future__ import annotations
 
@@ -21,29 +21,29 @@ logger = logging.getLogger("augury")
 NAME = "augury"
 STORE = 256 << 20  # bytes of Ray's object store: messages are small, and memory is for caches
 WAIT = 1.0
-# Of a cluster that is ours alone. Workers are nice by 15, so that engines would give way to everything else on the
-# machine; and the controller looks at its replicas ten times a second, for a twentieth of a core.
+# For a cluster that is ours alone. By default workers run at nice 15, so that engines would yield to everything else on
+# the machine, and the controller checks its replicas ten times a second, which costs a twentieth of a core.
 OURS = {"RAY_worker_niceness": "0", "RAY_SERVE_CONTROL_LOOP_INTERVAL_S": "0.5", **CALLBACK}
 
 
 def run(settings: Settings, given: ServerOptions) -> None:
     """Serve until told to end; raises ServeError."""
-    with bind(settings) as probe:  # says that the port is taken before anything slow is done, and picks a free one
+    with bind(settings) as probe:  # refuses a taken port before anything slow is done, and picks a free one
         host, port = settings.host, int(probe.getsockname()[1])
     told = threading.Event()
-    os.environ[ENVIRONMENT] = str(settings.limits.write_seconds)  # the proxy takes it from here
+    os.environ[ENVIRONMENT] = str(settings.limits.write_seconds)  # inherited by the proxy
     _join(given.ray_address)
-    for number in (signal.SIGTERM, signal.SIGINT):  # after Ray, which has its own
+    for number in (signal.SIGTERM, signal.SIGINT):  # after Ray, which installs its own
         signal.signal(number, lambda *_: told.set())
     try:
         _share_out(settings, given)
         serve.start(http_options={"host": host, "port": port})
         serve.run(application(settings, given), name=NAME, route_prefix="/")
         logger.info("%d replicas are ready on http://%s:%d", given.replicas, _shown(host), port)
-        while not told.wait(WAIT):  # a wait without end would not hear signals
+        while not told.wait(WAIT):  # a wait without a timeout would not handle signals
             pass
         logger.info("shutting down; running requests have %g seconds to finish", settings.shutdown_timeout)
-    except RuntimeError as error:  # how Ray says that a deployment could not be started
+    except RuntimeError as error:  # Ray raises it when a deployment could not be started
         raise ServeError(" ".join(str(error).split())[:600]) from None
     finally:
         serve.delete(NAME)
@@ -53,7 +53,7 @@ def run(settings: Settings, given: ServerOptions) -> None:
 
 
 def _join(address: str | None) -> None:
-    """Connect to a cluster, or start one on this machine that ends with us."""
+    """Connect to a cluster, or start one on this machine that ends with this process."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # no usage is reported unless the operator wants that
     try:
         if address is None:
@@ -68,7 +68,7 @@ def _join(address: str | None) -> None:
 
 
 def _share_out(settings: Settings, given: ServerOptions) -> None:
-    """Give each replica its part of the cluster, where the command line does not."""
+    """Set each replica's CPUs and GPUs where the command line does not; raises ServeError if there are too few."""
     there = ray.cluster_resources()
     most = given.max_replicas or given.replicas
     if given.replica_gpus is None:

@@ -1,4 +1,4 @@
-"""Routers of this process by deployment, for the ingress. Apart from ray_router.py, which Ray copies by value."""
+"""This process's routers by deployment, for the ingress. Separate from ray_router.py, which Ray copies by value."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from typing import Protocol
 
 
 class Names(Protocol):
-    """A list of the replicas."""
+    """Anything that lists the replicas."""
 
     def names(self) -> list[str]:
-        """Those that take requests now."""
+        """Names of the replicas that take requests now."""
         ...
 
 
@@ -17,10 +17,10 @@ _ROUTERS: dict[str, Names] = {}
 
 
 def register(deployment: str, router: Names) -> None:
-    """Be found."""
+    """Make a deployment's router known to `names_of`."""
     _ROUTERS[deployment] = router
 
 
 def names_of(deployment: str) -> list[str]:
-    """The replicas of a deployment, none before its router is there."""
+    """Names of a deployment's replicas; empty until its router has registered."""
     return _ROUTERS[deployment].names() if deployment in _ROUTERS else []

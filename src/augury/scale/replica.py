@@ -36,7 +36,7 @@ class Replica:
         self._service: Service | None = None
         self._app: ASGIApp | None = None
         self._lines: asyncio.Task[None] | None = None
-        self._length, self._counted = 1.0, (0.0, 0.0)  # of drafts: their length, and how many with what was accepted
+        self._length, self._counted = 1.0, (0.0, 0.0)  # mean tokens a step; drafts and accepted tokens so far
 
     async def open(self) -> None:
         """Start the engine and wait until it is ready; raises EngineFailed."""
@@ -53,12 +53,12 @@ class Replica:
         await self._stack.aclose()
 
     def check(self) -> None:
-        """Raise where the replica must be replaced: an engine that is being started again comes back by itself."""
+        """Raise Unwell if the replica must be replaced; an engine that is being restarted recovers by itself."""
         if self.failure is not None:
             raise Unwell(self.failure)
 
     def figures(self) -> dict[str, float]:
-        """What autoscaling looks at; the length is that of the drafts since it looked before."""
+        """The metrics for autoscaling; the length is the mean over the drafts since the previous call."""
         assert self._service is not None
         lines = self._service.observatory.lines
         now = self._count("drafts"), self._count("accepted_tokens")
@@ -84,7 +84,7 @@ class Replica:
         return self._service.gate.at_work if self._service.gate else 0
 
     async def answer(self, scope: dict[str, Any], body: bytes) -> AsyncIterator[list[Message]]:
-        """What the application sends for a request, as it comes: all that is there at a time in one list."""
+        """Yield what the application sends for a request, as it comes; each list holds all messages waiting."""
         assert self._app is not None
         left = asyncio.Event()
         sent = Outbox(left.set)
@@ -108,7 +108,7 @@ class Replica:
         try:
             while messages := await sent.take():
                 yield messages
-            await running  # an error of the application is the caller's to see
+            await running  # raises an error of the application to the caller
         finally:  # the client has left, or all is sent
             left.set()
             running.cancel()
@@ -116,7 +116,7 @@ class Replica:
                 await running
 
     async def whole(self, scope: dict[str, Any], body: bytes) -> tuple[int, list[tuple[bytes, bytes]], bytes]:
-        """Status, headers and content of an answer that is no stream."""
+        """Status, headers and content of a response that is not streamed."""
         status, headers, content = 500, [], b""
         async for messages in self.answer(scope, body):
             for message in messages:

@@ -15,10 +15,10 @@ import numpy as np
 
 from augury.scale.prefix import Prefix
 
-SLACK = 1.25  # a replica takes at most so many times the average; consistent hashing with bounded loads
-CHANCE = 2.0  # and so many square roots of it, by which requests that come at random vary
-FREE = 4  # requests at a time that a replica takes in any case: a batch of four costs little more than one
-MARGIN = 2  # a new session leaves its home for the next best where that has so many requests fewer
+SLACK = 1.25  # a replica takes at most this many times the mean load; consistent hashing with bounded loads
+CHANCE = 2.0  # plus this many square roots of the mean, by which random arrivals vary
+FREE = 4  # concurrent requests that a replica takes in any case: a batch of four costs little more than one
+MARGIN = 2  # a new session leaves its home for the next best if that has this many fewer requests
 REMEMBERED = 1 << 17  # sessions, and as many blocks: at 64 tokens a block, those of eight million tokens
 
 
@@ -35,22 +35,22 @@ class NoReplicas(Exception):
 
 
 class Router:
-    """Sends a session where it was, a new one where rendezvous hashing puts it, and neither to a drowning replica.
+    """Sends a session where it was before, a new one where rendezvous hashing puts it, neither to an overloaded one.
 
-    Rendezvous hashing needs no memory: routers that know nothing of each other agree, and a replica that comes or goes
-    moves only the sessions that it gets or had. Memory is for what hashing cannot know: sessions that went elsewhere
-    because their home was busy stay there, and a new replica takes no session from its cache.
+    Rendezvous hashing needs no state: routers that know nothing of each other agree, and a replica that is added or
+    removed moves only the sessions that it gains or had. State is for what hashing cannot know: sessions that went
+    elsewhere because their home was busy stay there, and a new replica takes no session away from its cache.
     """
 
     def __init__(self, slack: float = SLACK, free: int = FREE, remembered: int = REMEMBERED) -> None:
         self.slack, self.free, self._most = slack, free, remembered
-        self._sessions: OrderedDict[bytes, tuple[str, ...]] = OrderedDict()  # where each was, the latest last
+        self._sessions: OrderedDict[bytes, tuple[str, ...]] = OrderedDict()  # replicas that served each, latest last
         self._held: OrderedDict[bytes, frozenset[str]] = OrderedDict()  # the replicas that hold a block
         self._seeds: dict[str, int] = {}
         self._groups: dict[frozenset[str], frozenset[str]] = {}  # so that equal sets are one object
 
     def choose(self, prefix: Prefix | None, loads: Mapping[str, int]) -> Choice:
-        """One of the replicas in `loads`, which holds the requests that each is answering; what it gets is noted."""
+        """Choose one of the replicas in `loads` (running requests by replica), and remember what it gets."""
         if not loads:
             raise NoReplicas
         bound = self.bound(loads)
@@ -60,7 +60,7 @@ class Router:
         known = self._sessions.get(prefix.session, ())
         if here := [name for name in known if loads.get(name, bound) < bound]:
             found = self._depths(prefix.blocks, here)
-            best = max(range(len(here)), key=lambda at: (found[here[at]], at))  # of equals the latest
+            best = max(range(len(here)), key=lambda at: (found[here[at]], at))  # ties go to the latest
             choice = Choice(here[best], "held", found[here[best]])
         else:
             choice = self._place(prefix, loads, bound, moved=bool(known))
@@ -68,7 +68,7 @@ class Router:
         return choice
 
     def forget(self, replica: str) -> None:
-        """A replica has gone, and its cache with it."""
+        """Forget a replica that has gone, and its cache with it."""
         for digest in [digest for digest, names in self._held.items() if replica in names]:
             rest = self._held[digest] - {replica}
             if rest:
@@ -89,12 +89,12 @@ class Router:
         return self._ranked(session, replicas, 1)[0]
 
     def bound(self, loads: Mapping[str, int]) -> int:
-        """Requests from which on a replica takes no more."""
+        """The number of running requests at which a replica takes no more."""
         mean = (sum(loads.values()) + 1) / len(loads)
         return max(self.free, math.ceil(self.slack * mean + CHANCE * math.sqrt(mean)))
 
     def _place(self, prefix: Prefix, loads: Mapping[str, int], bound: int, moved: bool) -> Choice:
-        """A new session's place: its home or the next best, whichever holds more of it or is much less busy."""
+        """Place a session on its home or the next best replica, whichever holds more of it or is much less busy."""
         open_ = [name for name, load in loads.items() if load < bound]  # never empty: not all are above the average
         pair = self._ranked(prefix.session, open_, 2)
         found = self._depths(prefix.blocks, pair)
@@ -105,7 +105,7 @@ class Router:
         return Choice(best, "moved" if moved or busy else "home", found[best])
 
     def _depths(self, blocks: Iterable[bytes], names: Collection[str]) -> dict[str, int]:
-        """How many of the first blocks each replica holds."""
+        """How many leading blocks each replica holds."""
         found, left = dict.fromkeys(names, 0), set(names)
         for number, block in enumerate(blocks, 1):
             left &= self._held.get(block, frozenset())
@@ -133,7 +133,7 @@ class Router:
     # --- rendezvous -------------------------------------------------------------------------------------------------
 
     def _ranked(self, session: bytes, names: Collection[str], count: int) -> list[str]:
-        """The replicas of the highest weights, the highest first."""
+        """The `count` replicas with the highest weights, the highest first."""
         listed = list(names)
         weights = _mixed(np.fromiter((self._seed(name) for name in listed), np.uint64, len(listed)), session)
         best = np.argsort(weights)[::-1][:count]
@@ -147,7 +147,7 @@ class Router:
 
 
 def _mixed(seeds: np.ndarray, session: bytes) -> np.ndarray:
-    """A 64-bit weight for each replica, by the finaliser of splitmix64: every bit of both decides every bit."""
+    """A 64-bit weight for each replica, by splitmix64's finaliser: every input bit affects every output bit."""
     mixed = seeds ^ np.uint64(int.from_bytes(session[:8], "little"))
     mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)

@@ -38,10 +38,10 @@ class UnloadRequest(BaseModel):
 
 
 def mount_adapters(app: FastAPI, service: Service, errors: dict[int | str, dict[str, Any]]) -> None:
-    """Add the routes, where there may be adapters."""
+    """Add the routes, if LoRA is enabled."""
     if not service.settings.engine.get("enable_lora"):
         return
-    turn = asyncio.Lock()  # what is loaded must still be so when the engine has answered
+    turn = asyncio.Lock()  # what was loaded at the check must still be loaded when the engine answers
 
     @app.post("/v1/load_lora_adapter", responses=errors, response_class=PlainTextResponse)
     async def load_adapter(body: LoadRequest) -> PlainTextResponse:
@@ -73,19 +73,19 @@ async def _load(service: Service, body: LoadRequest) -> None:
     try:
         await service.client.order({"type": "lora", "name": body.lora_name, "path": path})
     except ApiError as error:
-        said = error.message.replace(path, body.lora_path)  # where it lies on this machine is the operator's
+        said = error.message.replace(path, body.lora_path)  # clients need not know where it lies on this machine
         raise ApiError(error.status, said, error.param, error.code) from None
     _remember(service, {**service.adapters, body.lora_name: path})
 
 
 def _remember(service: Service, adapters: dict[str, str]) -> None:
-    """What is loaded now, also after a restart of the engine."""
+    """Record the adapters that are loaded now, also for a restart of the engine."""
     service.adapters = adapters
     service.client.start_message["loras"] = adapters
 
 
 def shown_path(service: Service, name: str) -> str:
-    """Where a model comes from, as it was named when loaded: at run time, what lies under --lora-from, from there."""
+    """Where a model comes from, for clients: an adapter loaded at run time is shown relative to --lora-from."""
     settings = service.settings
     path = service.adapters.get(name, settings.model)
     if name in service.adapters and settings.lora_modules.get(name) != path and settings.lora_from is not None:
@@ -98,7 +98,7 @@ def _closed() -> ApiError:
 
 
 def _place(path: str, root: str | None) -> Path:
-    """The adapter's directory, where it lies under the one that the operator names."""
+    """The adapter's directory; refused unless it lies under the one that the operator names."""
     if root is None:
         raise _closed()
     try:

@@ -34,12 +34,12 @@ class Answer:
     end: dict[str, Any] = field(default_factory=dict)
 
     def note(self, update: Message) -> None:
-        """Take what the end of a stream says; what has been sent need not be kept."""
+        """Keep an update's final facts only: in a stream, what has been sent need not be kept."""
         self.cached = update.get("cached", self.cached)
         self.end = update.get("end", self.end)
 
     def add(self, update: Message) -> None:
-        """Take all that a step brought."""
+        """Add all of a step's output."""
         self.note(update)
         self.text += update["text"]
         self.tokens += update["tokens"]
@@ -65,7 +65,7 @@ class ResponseFormat(Protocol):
         ...
 
     def ahead(self, index: int, update: Message) -> list[dict[str, Any]]:
-        """What a step added that has chunks of its own, before `delta`."""
+        """What a step added that goes out in chunks of its own, before `delta`."""
         ...
 
     def delta(self, index: int, answer: Answer, update: Message) -> dict[str, Any] | None:
@@ -97,8 +97,8 @@ class Answers:
         self._written = self._cached = 0  # tokens so far
         self._scores = 0  # log-probabilities held
         self._repeated = 0  # bytes of the request that the response repeats, or that are kept with it
-        self._known: Known = {}  # what has been written of the prompts' scores
-        self._asked = int(params.get("prompt_logprobs") or 0) + 1  # of each prompt token, if any
+        self._known: Known = {}  # prompt scores that are already written as JSON
+        self._asked = int(params.get("prompt_logprobs") or 0) + 1  # log-probabilities of each prompt token, if any
 
     async def begin(self) -> None:
         """Hand the prompts to the engine, which may refuse them."""
@@ -112,11 +112,11 @@ class Answers:
             raise self.request.refusal(str(refusal)) from None
 
     def in_the_way(self) -> bool:
-        """Whether the engine still works on it while others wait for a slot."""
+        """Whether the engine still works on this request while others wait for a slot."""
         return self.batch is not None and self.client.in_the_way(self.batch)
 
     def drop(self) -> None:
-        """Let go of what the engine still does for this request, if anything."""
+        """Abort what the engine still does for this request, if anything, and release its log-probabilities."""
         if self.batch is not None:
             self.client.abort(self.batch)
         self.client.scores.give(self._scores, self.request.client)
@@ -196,7 +196,7 @@ class Answers:
             await updates.aclose()  # type: ignore[attr-defined]
 
     def _written_delta(self, index: int, update: Message) -> str | None:
-        """The same as JSON, for an update with a long prompt's scores."""
+        """`_delta` as JSON text, for an update with a long prompt's scores."""
         chunk = self._delta(index, update)
         return None if chunk is None else "".join(pieces(chunk, self._known))
 
@@ -206,7 +206,7 @@ class Answers:
         self._count(update)
         answer.note(update)
         if delta is None and "trace" not in update and not self.request.return_token_ids:
-            return None  # half a character, say; who wants ids gets them as they come
+            return None  # half a character, say; clients that want ids get them as they come
         choice = {"index": index, **(delta or self.shape.empty), "finish_reason": None}
         if answer.end:
             choice |= {"finish_reason": answer.end["reason"], "stop_reason": answer.end["stop"]}
@@ -227,14 +227,14 @@ class Answers:
         return chunk
 
     def usage(self) -> dict[str, Any]:
-        """Tokens in and out; counted as they come, since every chunk may say it."""
+        """Tokens in and out; counted as they come, since every chunk may report them."""
         usage: dict[str, Any] = {
             "prompt_tokens": self._read,
             "completion_tokens": self._written,
             "total_tokens": self._read + self._written,
             "prompt_tokens_details": {"cached_tokens": self._cached},
         }
-        if self.request.prediction is not None:  # told of an answer when it has ended
+        if self.request.prediction is not None:  # known of an answer when it has ended
             found = [end for answer in self.answers if (end := answer.end.get("prediction"))]
             usage["completion_tokens_details"] = {
                 "accepted_prediction_tokens": sum(accepted for accepted, _ in found),
@@ -243,7 +243,7 @@ class Answers:
         return usage
 
     def _figures(self) -> dict[str, Any]:
-        """How speculation went, where there is one answer to say it of, and what a connector has saved."""
+        """Speculation metrics and what a connector has saved, if there is a single answer to report them for."""
         if len(self.answers) != 1 or not self.answers[0].end:
             return {}
         end = self.answers[0].end

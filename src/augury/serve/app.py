@@ -69,7 +69,7 @@ STREAMED = {200: {"description": "The answer, or its events.", "content": {"text
 
 
 def make_app(service: Service) -> FastAPI:
-    """The application, its gate before it."""
+    """Build the application, with its gate in front."""
     app = FastAPI(title="Augury", version=version_of("augury"), docs_url=None, redoc_url=None, redirect_slashes=False)
     app.router.route_class = BodyRoute
     _generation(app, service)
@@ -204,7 +204,7 @@ def _state(app: FastAPI, service: Service) -> None:
 
 
 def _unreadable(cause: BaseException | None) -> ApiError | None:
-    """Why a body could not be read, where the parser gave up on more than its grammar."""
+    """The error for a body that could not be read, if not for its JSON syntax; else None."""
     if isinstance(cause, ApiError):
         return cause
     if isinstance(cause, ValidationError):

@@ -1,4 +1,4 @@
-"""Updates that wait for clients to take them: so many bytes for one request, so many for all of them."""
+"""Updates that wait for clients to take them, with one limit in bytes for a request and one for all of them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from augury.serve.errors import ApiError
 from augury.serve.wire import Message
 
 EACH, ALL = 8 << 20, 256 << 20  # bytes, roughly
-BASE, A_CHARACTER, A_TOKEN, AN_ENTRY = 600, 2, 40, 300  # what an update and its parts take in memory
+BASE, A_CHARACTER, A_TOKEN, AN_ENTRY = 600, 2, 40, 300  # bytes of memory that an update and its parts take
 Item = tuple[int, Message | ApiError]
 
 
@@ -23,7 +23,7 @@ def weight(update: Message) -> int:
 
 
 class Backlog:
-    """All updates that wait."""
+    """The waiting updates of all requests."""
 
     def __init__(self, each: int = EACH, most: int = ALL) -> None:
         self.each, self.most = each, most
@@ -31,7 +31,7 @@ class Backlog:
         self._queues: set[Updates] = set()
 
     def grew(self, queue: Updates) -> None:
-        """Cut off a request that holds too much, and where it is all together, the one that holds the most."""
+        """Cut off a request that holds too much and, while all together do, the one that holds the most."""
         self._queues.add(queue)
         if queue.held > self.each:
             queue.cut_off()
@@ -39,7 +39,7 @@ class Backlog:
             max(self._queues, key=lambda one: one.held).cut_off()
 
     def emptied(self, queue: Updates) -> None:
-        """A queue that holds nothing need not be looked at."""
+        """Stop tracking a queue that holds nothing."""
         self._queues.discard(queue)
 
 
@@ -55,7 +55,7 @@ class Updates:
         self._come = asyncio.Event()
 
     def put(self, choice: int, update: Message | ApiError) -> None:
-        """Add one; nothing is added once the client is cut off, but the error that says so."""
+        """Add an update; once the client is cut off, only the error that says so is added."""
         if self.overrun.is_set() and not isinstance(update, ApiError):
             return
         size = 0 if isinstance(update, ApiError) else weight(update)
@@ -66,7 +66,7 @@ class Updates:
             self._backlog.grew(self)
 
     async def get(self) -> Item:
-        """Take the oldest, once there is one."""
+        """Take the oldest update, waiting until there is one."""
         while not self._items:
             self._come.clear()
             await self._come.wait()
@@ -75,7 +75,7 @@ class Updates:
         return item
 
     def cut_off(self) -> None:
-        """Forget what waits: the client does not read it."""
+        """Drop what waits, since the client does not read it, and end the answer with an error."""
         self.clear()
         self.overrun.set()
         if self.on_overrun is not None:
@@ -83,7 +83,7 @@ class Updates:
         self.put(0, ApiError(503, "the answer was not read fast enough, and too much of it waited.", code="overrun"))
 
     def clear(self) -> None:
-        """Forget what waits."""
+        """Drop what waits."""
         self._items.clear()
         self._hold(-self.held)
 

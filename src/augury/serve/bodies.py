@@ -13,14 +13,14 @@ SMALL = 1 << 16  # bytes of a body that need no room in the budget, so that larg
 
 
 class Bodies:
-    """The bodies that are in memory now, whole or not."""
+    """The bodies that are in memory now, complete or not."""
 
     def __init__(self, each: int, total: int, seconds: float) -> None:
         self.each, self.total, self.seconds = each, total, seconds
         self.held = 0
 
     async def read(self, receive: Receive) -> Body:
-        """Take a whole body; raises ApiError where it is too large, too slow or one too many."""
+        """Read a whole body; raises ApiError if it is too large, too slow or does not fit the budget of all."""
         body = Body(self, receive)
         try:
             async with asyncio.timeout(self.seconds):
@@ -40,7 +40,7 @@ class Bodies:
 
 
 class Body:
-    """One body; what it takes of the budget is given back once, when it is parsed or its request ends."""
+    """One body; what it takes of the budget is returned once, when it is parsed or its request ends."""
 
     def __init__(self, bodies: Bodies, receive: Receive) -> None:
         self._bodies = bodies
@@ -50,7 +50,7 @@ class Body:
         self._given = False
 
     async def more(self) -> bool:
-        """Take the next piece; whether another will come."""
+        """Read the next piece; returns whether another will come."""
         message = await self._receive()
         if message["type"] == "http.disconnect":
             raise ClientLeft
@@ -68,7 +68,7 @@ class Body:
         self._counted += more
 
     def release(self) -> None:
-        """Give its room in the budget back."""
+        """Return what it takes of the budget."""
         self._bodies.held -= self._counted
         self._counted, self._data = 0, bytearray()
 

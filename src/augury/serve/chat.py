@@ -20,11 +20,11 @@ from augury.serve.tooling import ToolUse
 from augury.serve.wire import Message
 
 logger = logging.getLogger("augury")
-PROMPT_END = 32  # tokens in which a template opens or closes reasoning
+PROMPT_END = 32  # tokens at the end of a prompt in which its template may open or close reasoning
 
 
 class ChatShape:
-    """A choice is a message; with a parser, its text is read for reasoning and calls."""
+    """Choices as messages; with a parser, their text is split into content, reasoning and calls."""
 
     object, chunk_object = "chat.completion", "chat.completion.chunk"
     empty: ClassVar[dict[str, Any]] = {"delta": {}, "logprobs": None}
@@ -44,11 +44,11 @@ class ChatShape:
         return {"index": index, "message": said, "logprobs": self._logprobs(answer.logprobs)}
 
     def opening(self, index: int) -> dict[str, Any] | None:
-        """Who speaks."""
+        """The first delta, with the role."""
         return {"delta": {"role": "assistant", "content": ""}, "logprobs": None}
 
     def ahead(self, index: int, update: Message) -> list[dict[str, Any]]:
-        """All but the last of what a step said, each for a chunk of its own: a call's name, say, and then arguments."""
+        """All but the last delta of a step, each for a chunk of its own: a call's name, say, and then arguments."""
         if (speech := self.speech(index)) is None:
             return []
         said = deltas(speech.take(update["text"], "end" in update), self._make_id)
@@ -58,7 +58,7 @@ class ChatShape:
         return [{"delta": delta, "logprobs": None} for delta in said[:-1]]
 
     def delta(self, index: int, answer: Answer, update: Message) -> dict[str, Any] | None:
-        """What a step added."""
+        """The last delta of a step; None if there is nothing to send."""
         scored = update.get("logprobs", [])
         if self._use.parse is not None:
             said = self._latest.pop(index, {})
@@ -71,7 +71,7 @@ class ChatShape:
         return {"delta": said, "logprobs": self._logprobs(scored)}
 
     def speech(self, index: int) -> Speech | None:
-        """Who reads a choice's text; None: it is content as it is."""
+        """The reader of a choice's text; None if all of it is content."""
         if self._use.parse is None:
             return None
         if index not in self._speech:
@@ -95,7 +95,7 @@ async def chat(
     parsers: Parsers,
     kind: type[Answers] = Answers,
 ) -> Answers:
-    """Read a request and make its answers ready to begin."""
+    """Check a request, tokenize its conversation and prepare its answers."""
     request.check()
     check_lists(request.logit_bias, request.allowed_token_ids, client.facts["vocab_size"])
     use = ToolUse.read(request.tools, request.tool_choice, request.parallel_tool_calls, parsers)
@@ -127,7 +127,7 @@ def _parameters(request: ChatRequest, use: ToolUse) -> dict[str, Any]:
             raise ApiError(400, why, "tool_choice")
         special["structured_outputs"] = use.structure
     elif use.parse is not None and request.skip_special_tokens is None:
-        special["skip_special_tokens"] = False  # the marks of calls may be special tokens
+        special["skip_special_tokens"] = False  # the markers of calls may be special tokens
     scores = (request.top_logprobs or 0) if request.logprobs else None
     return request.parameters(max_tokens=most, logprobs=scores, **special)
 

@@ -1,8 +1,8 @@
-"""`--collect DIR`: the token ids of what is served, for training a drafter on it.
+"""`--collect DIR`: saves the token ids of answers, to train a drafter on them.
 
-Off unless asked for, because prompts are private. Every tenant has a file of its own, readable by the server's user
-alone, and nothing is written once there are so many tokens. A disk that fails ends the collecting, never an answer.
-A client may send a new `cache_salt` with every request, so few files are open and those after the first FILES are one.
+Off by default, because prompts are private. Every tenant has a file of its own, readable by the server's user alone,
+and nothing is written above the limit of tokens. A disk error ends the collecting, never an answer. A client may send
+a new `cache_salt` with every request, so at most OPEN files are open, and tenants after the first FILES share one.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ class Collector:
         self._claim(target)
 
     def _claim(self, target: Path) -> None:
-        """Say whose answers these are; those of two targets would spoil each other."""
+        """Record the target in the directory; answers of two targets must not be mixed."""
         about, file = {"target": name_of(target), "fingerprint": fingerprint(target)}, self._directory / ABOUT
         if file.is_file() and (other := _read_about(file)) != about:
             raise ConfigError(f"--collect {self._directory}: it holds answers of {other.get('target')}; name another.")
         write_text(file, json.dumps(about) + "\n")
 
     def keep(self, request: Request) -> None:
-        """Write down an answer that has ended."""
+        """Write down a complete answer, if it fits the limit of tokens."""
         if self._left < len(request.tokens) or request.finish_reason not in ENDED:
             return
         sampled = request.params.temperature > 0

@@ -11,7 +11,7 @@ from augury.engine.intake import Intake
 
 
 class Compiled(NamedTuple):
-    """A grammar for a job, or the error that it ended in."""
+    """A job's compiled grammar, or the error that compiling it raised."""
 
     job: int
     grammar: Grammar | None
@@ -19,7 +19,7 @@ class Compiled(NamedTuple):
 
 
 class Compiler:
-    """Keeps which job waits for which compilation."""
+    """Tracks which job waits for which compilation."""
 
     def __init__(self, intake: Intake) -> None:
         self._intake = intake
@@ -39,13 +39,13 @@ class Compiler:
             self._done.append(Compiled(job, None, error))
 
     def forget(self, job: int) -> None:
-        """The client no longer waits for this job."""
+        """Drop a job that its client no longer waits for."""
         self._done = [compiled for compiled in self._done if compiled.job != job]
         if (waiting := self._tickets.pop(job, None)) is not None:
             self._intake.grammars.pool.forget(waiting[0])
 
     def finished(self) -> list[Compiled]:
-        """What has come of jobs since last asked."""
+        """The results since the last call."""
         found, self._done = self._done, []
         if not self._tickets:
             return found

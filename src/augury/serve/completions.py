@@ -16,7 +16,7 @@ from augury.serve.wire import Message
 
 
 class CompletionShape:
-    """A choice is a text; with `echo` the prompt stands before it."""
+    """Choices as texts; with `echo`, after the prompt."""
 
     object = chunk_object = "text_completion"
     empty: ClassVar[dict[str, Any]] = {"text": "", "logprobs": None}
@@ -57,7 +57,7 @@ class CompletionShape:
         return {"text": self._echo(index), "logprobs": None}
 
     def ahead(self, index: int, update: Message) -> list[dict[str, Any]]:
-        """Nothing: a step is one chunk."""
+        """Always empty: a step is one chunk."""
         return []
 
     def delta(self, index: int, answer: Answer, update: Message) -> dict[str, Any] | None:
@@ -82,7 +82,7 @@ class CompletionShape:
         return self._echoed[index // self._n] if self.request.echo else ""
 
     def _logprobs(self, index: int, of_prompt: list[Entry | None] | None, entries: list[Entry]) -> Logprobs:
-        """OpenAI's lists for what is new of a choice, after those of its prompt, which the n choices have in common."""
+        """OpenAI's lists for a choice's new tokens, after those of an echoed prompt, which its n choices share."""
         top, begin = self.request.logprobs or 0, self._offsets.get(index, 0)
         head: Logprobs = {}
         if self.request.echo and of_prompt is not None:
@@ -101,7 +101,7 @@ class CompletionShape:
 async def completions(
     request: CompletionRequest, prompts: Prompts, client: EngineClient, model: str, metrics: str
 ) -> Answers:
-    """Read a request and make its answers ready to begin."""
+    """Check a request, tokenize its prompts and prepare its answers."""
     request.check()
     check_lists(request.logit_bias, request.allowed_token_ids, client.facts["vocab_size"])
     params = await asyncio.to_thread(_parameters, request) if request.heavy else _parameters(request)
@@ -141,7 +141,7 @@ def _parameters(request: CompletionRequest) -> dict[str, Any]:
 
 
 def _check_ids(ids: list[int], vocab: int) -> None:
-    """Decoding an id that does not exist would fail before the engine can refuse it."""
+    """Refuse ids that do not exist: decoding one would fail before the engine can refuse it."""
     wrong = next((token for token in ids if not 0 <= token < vocab), None)
     if wrong is not None:
         raise ApiError(400, f"prompt: token id {wrong} is not in the vocabulary of {vocab}.", "prompt")

@@ -1,4 +1,4 @@
-"""A connection that waits neither for the rest of a request for ever nor for its client to take the answer."""
+"""A connection with deadlines for the rest of a request and for the client to take the answer."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from augury.serve.scope import HANG_UP, STALLED
 from augury.serve.stream import gone
 from augury.serve.strict_heads import StrictHeads
 
-PROGRESS = 1 << 12  # bytes that a client must take of a full buffer within the time it has
-UNREAD = 1 << 18  # bytes of a body that are thrown away after an answer that did not ask for them
-MARGIN = 1.0  # seconds that bodies.py, whose refusal says more, is given before us
+PROGRESS = 1 << 12  # bytes that a client must take of a full buffer within the write timeout
+UNREAD = 1 << 18  # bytes of an unread body that are discarded after the response
+MARGIN = 1.0  # seconds by which bodies.py, whose refusal says more, times out before us
 
 
 class Patient(H11Protocol):
-    """Watches how long each side keeps the other waiting."""
+    """uvicorn's protocol with read and write timeouts."""
 
     read_seconds = write_seconds = 0.0
     _reading: asyncio.TimerHandle | None = None
     _writing: asyncio.TimerHandle | None = None
-    _full: tuple[float, int] | None = None  # since when a full buffer has held so many bytes, a little less by now
-    _part: Any = None  # of the request that is waited for
+    _full: tuple[float, int] | None = None  # when a full buffer last made progress, and the bytes it held then
+    _part: Any = None  # the part of a request that is waited for
     _thrown = 0
 
     def connection_made(self, transport: Any) -> None:
-        """Begin to wait: a client that connects and says nothing is slow, too."""
+        """Start the read timeout, also for a client that connects and sends nothing."""
         super().connection_made(transport)
         inner = self.app
         self.conn._receive_buffer = StrictHeads()
@@ -45,7 +45,7 @@ class Patient(H11Protocol):
         self._expect(h11.IDLE)
 
     def data_received(self, data: bytes) -> None:
-        """Read on, and wait for what is missing then; after a refusal nothing is read."""
+        """Process data, then wait for what is still missing; nothing is read after a refusal."""
         if self.transport.is_closing():
             return
         if self.conn.our_state is h11.DONE and self.conn.their_state is h11.SEND_BODY:
@@ -57,37 +57,37 @@ class Patient(H11Protocol):
         self._expect(self.conn.their_state)
 
     def send_400_response(self, msg: str) -> None:
-        """Refuse what is no request, or hang up where a response has begun already."""
+        """Refuse an invalid request, or hang up if a response has begun already."""
         if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
             super().send_400_response(msg)
         else:
             self.transport.abort()
 
     def on_response_complete(self) -> None:
-        """What is missing may be another request's now."""
+        """Reset the count of discarded bytes for the next request."""
         super().on_response_complete()
         self._thrown = 0
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Nothing left to wait for."""
+        """Cancel both timeouts."""
         self._expect(None)
         self._rest()
         super().connection_lost(exc)
 
     def pause_writing(self) -> None:
-        """The client does not keep up: begin to watch what it takes."""
+        """Start to watch what the client takes: it does not keep up."""
         super().pause_writing()
         self._full = self.loop.time(), self.transport.get_write_buffer_size()
         self._watch()
 
     def resume_writing(self) -> None:
-        """It has caught up."""
+        """Stop watching: the client has caught up."""
         super().resume_writing()
         self._full = None
         self._rest()
 
     def _expect(self, part: Any) -> None:
-        """Restart the clock when another part of a request is the missing one; nothing drips in for ever."""
+        """Restart the read timeout when a different part of a request is missing, not for bytes that trickle in."""
         if part not in (h11.IDLE, h11.SEND_BODY):
             part = None
         if part is not self._part or (part is not None and self._reading is None):
@@ -127,5 +127,5 @@ class Patient(H11Protocol):
 
 
 def with_patience(read_seconds: float, write_seconds: float) -> type[H11Protocol]:
-    """uvicorn's protocol with deadlines, for heads, bodies and answers, and with strict heads."""
+    """uvicorn's protocol with deadlines for headers, bodies and answers, and with strict parsing of headers."""
     return type("Patient", (Patient,), {"read_seconds": read_seconds, "write_seconds": write_seconds})

@@ -1,4 +1,4 @@
-"""What one request may cost, and what all of them may hold: refused by name before the work is done."""
+"""Limits on what one request may cost and what all may hold: refused by name before the work is done."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ PARAMETERS = 16 << 20  # bytes: prompts x what goes to the engine with each of t
 
 
 def check_lists(bias: Any, allowed: Any, vocabulary: int) -> None:
-    """Refuse lists of tokens that are longer than the vocabulary: nothing can be gained by it."""
+    """Refuse lists of tokens that are longer than the vocabulary, since they have no use."""
     for name, given in (("logit_bias", bias), ("allowed_token_ids", allowed)):
         if given is not None and len(given) > vocabulary:
             raise ApiError(400, f"{name}: {len(given)} entries; the vocabulary has {vocabulary} tokens.", name)
 
 
 def check_parameters(params: dict[str, Any], prompts: int) -> None:
-    """Refuse parameters that are sent to the engine so often that they add up."""
+    """Refuse parameters that, sent to the engine once per prompt, add up to too many bytes."""
     if prompts == 1:
         return  # no more than the body that they came in
     size = len(json.dumps(params))
@@ -53,12 +53,12 @@ class Scores:
         self._shares = Shares(most, keys)
 
     def take(self, more: int, client: str = "") -> None:
-        """Hold more of them."""
+        """Count `more` of them as held; raises ApiError if they do not fit the key's share."""
         if not self._shares.fit(self.held, client, more):
             why = self._shares.why(self.held, client, more, "log-probabilities are held")
             raise ApiError(429, why, code="too_many_logprobs")
         self.held[client] += more
 
     def give(self, less: int, client: str = "") -> None:
-        """Let go of some."""
+        """Release `less` of them."""
         self.held[client] -= less

@@ -16,11 +16,11 @@ TAKEN = ("repetition_penalty", "temperature", "top_k", "top_p", "min_p")
 
 
 class Defaults:
-    """What a request gets that does not say; nothing where the model says nothing."""
+    """Values for requests that set none of their own; empty if the model brings none."""
 
     def __init__(self, values: dict[str, Any] | None = None, longest: int | None = None) -> None:
         self.values = values or {}
-        self.longest = longest  # tokens of any answer
+        self.longest = longest  # most tokens of any answer
 
     def __str__(self) -> str:
         said = dict(self.values) if self.longest is None else {**self.values, "max_tokens": self.longest}
@@ -28,7 +28,7 @@ class Defaults:
 
     @classmethod
     def read(cls, choice: str, model: Path) -> Defaults:
-        """By --generation-config: `auto` is the model's own file, `vllm` none, anything else a directory."""
+        """Read as --generation-config says: `auto` is the model's own file, `vllm` none, anything else a directory."""
         if choice == "vllm":
             return cls()
         path = (model if choice == "auto" else Path(choice)) / FILE
@@ -45,7 +45,7 @@ class Defaults:
         return cls(values, longest)
 
     def fill(self, request: Generation) -> None:
-        """Put the defaults where a request has nothing, and keep it to the longest answer."""
+        """Set the defaults where a request has none of its own, and cap the length of its answers."""
         for name, value in self.values.items():
             if getattr(request, name) is None:
                 setattr(request, name, value)

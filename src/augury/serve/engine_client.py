@@ -23,7 +23,7 @@ from augury.serve.wire import Closed, Message, pack, pack_aside, read
 logger = logging.getLogger("augury")
 DEATHS, WITHIN = 3, 60.0  # this many deaths in so many seconds end the server
 FIRST_WAIT, LONGEST_WAIT = 0.25, 8.0  # seconds before the first restart; they double with each failure, up to this
-STARTS = 8  # attempts in a row that may fail for other reasons than the engine's before the server ends
+STARTS = 8  # starts in a row that may fail for reasons other than the engine's before the server ends
 FAREWELL = 10.0  # seconds that a process may take to end once it has closed its side
 
 
@@ -61,7 +61,7 @@ class EngineClient:
 
     @property
     def healthy(self) -> bool:
-        """Whether it is there and was heard from lately."""
+        """Whether the engine is running and was heard from lately."""
         return self.ready and time.monotonic() - self._heard < SILENCE
 
     async def start(self) -> None:
@@ -73,7 +73,7 @@ class EngineClient:
             keeper.add_done_callback(self._keeper_ended)
 
     async def stop(self) -> None:
-        """End the engine process; one that still loads its model would not hear of it."""
+        """End the engine process; one that is still loading its model would not notice, and is killed."""
         loaded, self.ready = self.ready, False
         for keeper in self._keepers:
             keeper.cancel()
@@ -89,7 +89,7 @@ class EngineClient:
     async def submit(
         self, prompts: list[list[int]], params: dict[str, Any], n: int, detailed: bool, client: str = ""
     ) -> Batch:
-        """Hand prompts to the engine; returns once all are taken, raises Refused or ApiError where one is not."""
+        """Hand prompts to the engine; returns once all are taken, raises Refused or ApiError if one is not."""
         if self._writer is None or not self.healthy:
             state = f"has said nothing for {SILENCE:g} seconds or more" if self.ready else "is being restarted"
             raise ApiError(503, f"the engine {state}; try again in a moment.", code="engine_unavailable")
@@ -117,13 +117,13 @@ class EngineClient:
         return await self._controls.ask(self._writer, order)
 
     async def swap(self, directory: str | None) -> None:
-        """Have the engine draft with another drafter, or with the one before; a restart keeps it."""
+        """Have the engine draft with another drafter, or with the previous one (None); a restart keeps it."""
         answer = await self.order({"type": "swap", "directory": directory})
         self.start_message = self._controls.swapped(self.start_message, answer["drafter"])
         self.facts["speculative_config"]["model"] = answer["drafter"]
 
     def abort(self, batch: Batch) -> None:
-        """Forget what is unfinished of a batch; the engine drops it before its next step."""
+        """Abort the unfinished jobs of a batch; the engine drops them before its next step."""
         batch.queue.clear()
         for job in batch.jobs:
             if self._jobs.pop(job.id, None) is None:
@@ -133,16 +133,16 @@ class EngineClient:
             self._ear.aborted(job, "abort")
 
     def in_the_way(self, batch: Batch) -> bool:
-        """Whether the engine works on a batch while an answer of another waits for a slot."""
+        """Whether the engine works on this batch while an answer of another waits for a slot."""
         works = any(job.id in self._jobs for job in batch.jobs)
         return works and self._waiting > 0 and any(job.unbegun for job in self._jobs.values() if job.batch is not batch)
 
     def cut_off(self) -> None:
-        """End everything that runs, with an error: the server leaves."""
+        """End all running jobs with an error, since the server is shutting down."""
         self._fail_all(ApiError(503, "the server is shutting down.", code="shutting_down"), "abort")
 
     async def updates(self, batch: Batch) -> AsyncIterator[tuple[int, Message]]:
-        """What comes for each answer of a batch, until all have ended; leaving early aborts them."""
+        """Yield (choice, update) until all answers of a batch have ended; closing the iterator early aborts them."""
         unended = len(batch.jobs) * batch.n
         try:
             while unended:
@@ -163,7 +163,7 @@ class EngineClient:
         self.pid, self._heard, self.ready, self._unstarted = self._process.pid, time.monotonic(), True, 0
 
     async def _keep(self) -> None:
-        """Read what the engine says; when it dies, tell everyone and start another."""
+        """Read the engine's messages; when it dies, fail its jobs and start another."""
         while True:
             await self._listen()
             self.ready = False
@@ -173,7 +173,7 @@ class EngineClient:
                     return
 
     def _keeper_ended(self, keeper: asyncio.Task[None]) -> None:
-        """Without its keepers the server would refuse everything for good: it ends, so that a supervisor notices."""
+        """End the server when a keeper task fails: it would refuse everything for good, unnoticed by a supervisor."""
         error = None if keeper.cancelled() else keeper.exception()
         if error is None:  # the client was stopped, or has given up already
             return
@@ -188,7 +188,7 @@ class EngineClient:
         self._ear.fault(where)
 
     async def _listen(self) -> None:
-        """Take messages until there are no more; a process that is not understood is ended like one that hangs."""
+        """Handle messages until there are no more; a process that is not understood is killed like one that hangs."""
         assert self._reader is not None
         try:
             while True:
@@ -202,7 +202,7 @@ class EngineClient:
             self._kill()
 
     async def _last_words(self) -> str:
-        """How the process ended; one that closed its side and continues is killed."""
+        """How the process ended; one that closed its side but keeps running is killed."""
         assert self._process is not None
         try:
             code = await asyncio.wait_for(self._process.wait(), FAREWELL)
@@ -247,7 +247,7 @@ class EngineClient:
             else:
                 self.start_message = first
                 logger.warning("it is started with the drafter of the command line, not the one that was swapped in.")
-        except Exception as error:  # the system's, such as no descriptor being free: it may pass
+        except Exception as error:  # a system error, such as no free file descriptor: it may pass
             self._unstarted += 1
             self._fault("start", "the engine could not be started", error)
             if self._unstarted >= STARTS:

@@ -38,8 +38,8 @@ from augury.serve.orders import Orders, load_adapters
 from augury.serve.reports import Report
 from augury.serve.wire import Channel, Closed, Message
 
-BEAT = 1.0  # seconds between two signs of life when there is nothing to do
-GLANCE = 0.005  # and between two looks at grammars that are being compiled
+BEAT = 1.0  # seconds between two heartbeats when there is nothing to do
+GLANCE = 0.005  # and between two polls of grammars that are being compiled
 SLICE = 0.05  # seconds for new jobs between two steps
 FAILURES = 3  # steps in a row that may fail before the process gives up and is started anew
 logger = logging.getLogger("augury")
@@ -54,13 +54,13 @@ class EngineProcess:
         self.orders = Orders(llm)
         self.collector = collector
         self.channel = channel
-        self.jobs: dict[int, list[Report]] = {}  # by the server's number: its n answers, as they go out
+        self.jobs: dict[int, list[Report]] = {}  # by the server's job id: reports of its n answers
         self.reports: dict[Request, Report] = {}
         self.compiler = Compiler(llm.intake)
-        self.unstructured: dict[int, tuple[list[Request], bool]] = {}  # they wait for their grammars
+        self.unstructured: dict[int, tuple[list[Request], bool]] = {}  # jobs that wait for their grammars
         self.inbox = Inbox()  # jobs that are not read yet
         self.leaving: deque[int] = deque()  # jobs whose clients have left, which are still in the engine
-        self.spellings: dict[int, list[Any]] = {}  # of tokens
+        self.spellings: dict[int, list[Any]] = {}  # texts and bytes of tokens, for all reports
         self._counted: dict[str, int] = {}
         self._beat = 0.0
         self._failures = 0  # steps that failed, one after another
@@ -79,7 +79,7 @@ class EngineProcess:
                 self._send({"type": "beat"})
 
     def _take_messages(self) -> None:
-        """Handle what has come, for a slice of time at most while others' answers wait for the next step."""
+        """Handle the messages that have come; while requests wait for the next step, for a limited time only."""
         wait = 0 if self.engine.busy or self.inbox or self.leaving else GLANCE if self.compiler.busy else BEAT
         for message in self.channel.take(wait):
             if message["type"] in ORDERS:
@@ -106,7 +106,7 @@ class EngineProcess:
         self.channel.send(heard)
 
     def _counts(self) -> dict[str, int]:
-        """What grew since the last message."""
+        """How much each counter has grown since the last message; those that have not are left out."""
         stats = self.engine.stats
         now = {
             "prefix_cache_queries": stats.prefix_cache_queries,
@@ -140,7 +140,7 @@ class EngineProcess:
                 self._forget(self.reports.pop(update.request))
                 if self.collector is not None:
                     self.collector.keep(update.request)
-        if self.engine.last.requests or sent:  # else a pass was launched and none has landed
+        if self.engine.last.requests or sent:  # else a forward pass was launched and none has finished
             self._send({"type": "step", "step": asdict(self.engine.last), "updates": sent})
 
     def _send_scores(self) -> None:
@@ -160,10 +160,10 @@ class EngineProcess:
             return None
 
     def _break(self, error: Exception) -> None:
-        """A step has failed: so have the requests in it, and only those, unless it happens again and again."""
+        """Fail the requests of a failed step, and only those, unless steps fail again and again."""
         if isinstance(error, RanksLost):  # no step succeeds any more
             raise error
-        # A request that was alone in its step has no neighbours to tell it from the engine: an empty pass does.
+        # If one request was alone in the step, the fault may be its own or the engine's: an empty forward pass tells.
         self._failures += len(self.engine.in_step) != 1 or not self._sound()
         jobs = {self.reports[request].job for request in self.engine.in_step if request in self.reports}
         if not jobs or self._failures > FAILURES:
@@ -172,16 +172,16 @@ class EngineProcess:
         self._fail(jobs, error)
 
     def _sound(self) -> bool:
-        """Whether the engine can run a pass without tokens."""
+        """Whether the engine can still run a forward pass, one of padding only."""
         try:
             warm_up(self.engine.runner, (1,))
-            self.engine.state.limit.tolist()  # a GPU tells of its errors when it is waited for
+            self.engine.state.limit.tolist()  # a GPU reports its errors when it is waited for
         except Exception:
             return False
         return True
 
     def _fail(self, jobs: set[int], error: Exception) -> None:
-        """Take jobs out of the engine and tell why."""
+        """Drop jobs from the engine and tell the server why."""
         logger.error("jobs %s failed in the engine", sorted(jobs), exc_info=error)
         for job in jobs:
             self._drop(job)
@@ -219,10 +219,10 @@ class EngineProcess:
             self._take(job, requests, detailed)
         else:
             self.unstructured[job] = (requests, detailed)
-            self.compiler.submit(job, asked, requests[0].client[0] or requests[0].tenant)  # no key has many turns
+            self.compiler.submit(job, asked, requests[0].client[0] or requests[0].tenant)  # turns are by key
 
     def _structure(self, compiled: Compiled) -> None:
-        """A job that waited for its grammar can go on, or cannot."""
+        """Run a job whose grammar has been compiled, or refuse it if that failed."""
         requests, detailed = self.unstructured.pop(compiled.job)
         if compiled.error is not None:
             self._refuse(compiled.job, compiled.error)
@@ -248,12 +248,12 @@ class EngineProcess:
 
 
 def collector_of(asked: Message | None, target: Path) -> Collector | None:
-    """What writes answers down, if that is asked for."""
+    """The collector of answers, if one is asked for."""
     return Collector(Path(asked["directory"]), asked["tokens"], target) if asked else None
 
 
 def freeze() -> None:
-    """Leave what is loaded out of garbage collections: each would look at all of it, and everyone would wait."""
+    """Exclude what is loaded from garbage collection: each run would scan all of it while every request waits."""
     gc.collect()
     gc.freeze()
 
@@ -261,7 +261,7 @@ def freeze() -> None:
 def main(descriptor: int) -> int:
     """Load the engine that the first message describes, and run it."""
     logging.basicConfig(format="%(levelname)s %(asctime)s %(message)s", datefmt="%m-%d %H:%M:%S", stream=sys.stderr)
-    for number in (signal.SIGINT, signal.SIGTERM):  # for the server, which drains first; some send them to everyone
+    for number in (signal.SIGINT, signal.SIGTERM):  # for the server, which drains first; some signal every process
         signal.signal(number, signal.SIG_IGN)
     channel = Channel(socket.socket(fileno=descriptor))
     try:
@@ -288,11 +288,11 @@ def main(descriptor: int) -> int:
 
 
 def start() -> None:
-    """Run a process that has imported this with collections of garbage off; the model is loaded with them on."""
+    """Run a process that has imported this with garbage collection off; it is turned on to load the model."""
     gc.freeze()
     gc.enable()
     code = main(int(sys.argv[1]))
     if any(not thread.daemon for thread in threading.enumerate() if thread is not threading.main_thread()):
         # files of hidden states may still be on their way to the disk
         sys.exit(code)
-    os._exit(code)  # nothing is left to do, and torch takes a second to take itself apart
+    os._exit(code)  # nothing is left to do, and torch takes a second to shut down

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from augury.serve.wire import Closed, Message, pack, read
 
-# Collections of garbage would look at all that is imported again and again: an eighth of the time until it is ready.
+# Garbage collection would scan all that is imported again and again: an eighth of the time until it is ready.
 ENGINE = (
     "-c",
     "import gc; gc.disable(); from augury.kernels.lean_torch import import_lean; import_lean(); "
@@ -44,15 +44,15 @@ class Process:
 
     @property
     def returncode(self) -> int | None:
-        """How it ended; None while it runs."""
+        """The exit code; None while it runs."""
         return self._child.poll()
 
     async def wait(self) -> int:
-        """How it ended, once it has."""
+        """Wait until it ends; returns the exit code."""
         return await asyncio.to_thread(self._child.wait)
 
     def kill(self) -> None:
-        """End it."""
+        """Kill the process."""
         self._child.kill()
 
 
@@ -67,7 +67,7 @@ def start_ahead() -> None:
 
 
 def end_ahead() -> None:
-    """It is not needed: the server is another one, or could not be made."""
+    """Kill the process started ahead if it is still unused: the server is another one, or could not be made."""
     while _ahead:
         _ahead.pop().kill()
 
@@ -82,7 +82,7 @@ class Started(NamedTuple):
 
 
 async def start_engine(start: Message) -> Started:
-    """Start a process and wait until it is ready; nothing of it is left where that fails."""
+    """Start a process and wait until it is ready; if that fails, nothing of it is left."""
     process = _ahead.pop() if _ahead else Process()
     writer: asyncio.StreamWriter | None = None
     try:
@@ -98,7 +98,7 @@ async def start_engine(start: Message) -> Started:
 async def _greet(
     process: Process, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, start: Message
 ) -> Message:
-    """Tell a new process what to load, and wait for what it has to say of it."""
+    """Tell a new process what to load, and wait for its facts; raises EngineFailed."""
     writer.write(pack(start))
     try:
         answer = await read(reader)

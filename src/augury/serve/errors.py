@@ -50,12 +50,12 @@ class ApiError(Exception):
 
 
 def cut(text: str, most: int) -> str:
-    """A text of at most so many characters: its beginning and its end."""
+    """A text cut to at most `most` characters: its beginning and its end."""
     return text if len(text) <= most else f"{text[: most * 2 // 3]} ... {text[len(text) - most // 4 :]}"
 
 
 def field_of(message: str, fields: Any) -> str | None:
-    """The field that a line of ours is about: our errors begin with its name."""
+    """The field that one of our messages is about: they begin with its name."""
     first = re.match(r"[A-Za-z_][\w.]*", message)
     name = first.group().rstrip(".") if first else ""
     if name == "SamplingParams":  # an argument it does not know

@@ -1,4 +1,4 @@
-"""Between the engine's client and the figures: keeping count must never cost an answer."""
+"""Between the engine's client and the metrics: an error in the metrics must never cost an answer."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ logger = logging.getLogger("augury")
 
 
 class SafeEar:
-    """Passes everything on; what fails there is counted, and logged when it happens for the first time."""
+    """Forwards every event; an error in its handler is counted, and logged when it happens for the first time."""
 
     def __init__(self, ear: Ear) -> None:
         self._ear = ear
@@ -27,7 +27,7 @@ class SafeEar:
         self._tell("heard", message)
 
     def updated(self, job: Job, update: Message) -> None:
-        """An answer got something."""
+        """An answer has new output."""
         self._tell("updated", job, update)
 
     def aborted(self, job: Job, reason: str) -> None:

@@ -1,4 +1,4 @@
-"""Whose request it is: looked at before anything else, and before its body is read."""
+"""Whose request it is: checked before anything else, and before its body is read."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from augury.serve.scope import CLIENT, TENANT
 from augury.serve.visitors import Headers, check_visitor
 
 GUARDED = ("/v1/", "/tokenize", "/detokenize", "/augury/drafter")  # as in vLLM, figures and health need no key
-FIGURES = ("/augury/live", "/metrics", "/load")  # but they are no stranger's page's business
+FIGURES = ("/augury/live", "/metrics", "/load")  # but pages of other sites may not read them
 
 
 class Identity:
-    """Tells a server's clients by their keys, and strangers' pages from programs."""
+    """Tells a server's clients apart by their keys, and programs from pages of other sites."""
 
     def __init__(self, keys: Keys, loopback: bool, hosts: Sequence[str]) -> None:
         self._keys, self._loopback, self._hosts = keys, loopback, hosts
 
     def note(self, scope: Scope, headers: Headers) -> None:
-        """Write into a scope whose it is; who shows no key must be no page from elsewhere where that matters."""
+        """Write tenant and client into a scope; refuse a missing key or, if none is needed, pages of other sites."""
         shown = headers.get(b"authorization", b"")
         if not shown and is_theirs(scope["path"]):
             shown = b"Bearer " + headers.get(b"x-api-key", b"")  # as Anthropic's clients show it

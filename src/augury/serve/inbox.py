@@ -1,6 +1,6 @@
 """Jobs that the engine process has not read yet: keys take turns, and so do the HTTP requests of a key.
 
-To read a job takes time, a thousand answers half a second: who comes after sixteen such requests must not wait for all.
+Reading a job takes time, a thousand answers half a second: a request after sixteen such ones must not wait for all.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from augury.serve.wire import Message
 
 
 class Inbox:
-    """Messages by key and HTTP request, those of one in the order they came."""
+    """Messages by key and HTTP request, those of one request in the order they came."""
 
     def __init__(self) -> None:
         self._keys: OrderedDict[str, OrderedDict[str, OrderedDict[int, Message]]] = OrderedDict()
@@ -21,14 +21,14 @@ class Inbox:
         return len(self._whose)
 
     def add(self, message: Message) -> None:
-        """Take a job in; a newcomer's turn is after one of everybody else's."""
+        """Add a job; a new key's turn comes after one turn of every other key."""
         key, request = message["client"]
         self._whose[message["id"]] = key, request
         jobs = self._keys.setdefault(key, OrderedDict()).setdefault(request, OrderedDict())
         jobs[message["id"]] = message
 
     def pop(self) -> Message:
-        """The next job; whose it is goes to the end of the line."""
+        """Take the next job; its key goes to the end of the line, and so does its request within the key."""
         key = next(iter(self._keys))
         requests = self._keys[key]
         request = next(iter(requests))

@@ -32,7 +32,7 @@ class Job:
         self.max_tokens = max_tokens
         self.n = batch.n
         self.arrived = time.perf_counter()
-        self.latest: dict[int, float] = {}  # when each answer last got something
+        self.latest: dict[int, float] = {}  # when each answer last had new output
         self.generated = [0] * batch.n
         self.ended: set[int] = set()
         self.taken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -47,11 +47,11 @@ class Job:
 
     @property
     def unbegun(self) -> bool:
-        """Whether an answer has got nothing yet."""
+        """Whether one of its answers has no output yet."""
         return len(self._begun) < self.n
 
     def put(self, update: Message) -> None:
-        """Queue an update for the response; the first of an answer brings the prompt's scores."""
+        """Queue an update for the response; the first of an answer carries the prompt's scores."""
         if self._scored and len(self._scores) < self.prompt_tokens:
             self._unscored.append(update)
             return
@@ -79,7 +79,7 @@ class Job:
             self.taken.set_exception(Refused(why))
 
     def fail(self, error: ApiError) -> None:
-        """The engine has died."""
+        """The engine has died, or has failed on the job."""
         if not self.taken.done():
             self.taken.set_exception(error)
         self.batch.queue.put(0, error)
@@ -90,7 +90,7 @@ class Batch:
 
     def __init__(self, n: int, backlog: Backlog, client: str = "") -> None:
         self.n = n
-        self.client = client  # whose key it came with
+        self.client = client  # the key it came with
         self.jobs: list[Job] = []
         self.queue = Updates(backlog)
 
@@ -102,7 +102,7 @@ class Batch:
 
 
 def check_room(jobs: Collection[Job], shares: Shares, client: str, more: int) -> None:
-    """Refuse answers that would be too many at once; each has its record in the engine, whether it runs or waits."""
+    """Refuse answers that would be too many at once; each has a record in the engine, running or waiting."""
     if MOST_N * len(jobs) + more <= shares.common:  # seldom more, and then they are counted
         return
     held: Counter[str] = Counter()
@@ -120,7 +120,7 @@ def failure(message: Message) -> ApiError:
 
 
 class Ear(Protocol):
-    """Who wants to know what happens to jobs: the metrics."""
+    """A listener to what happens to jobs: the metrics."""
 
     def taken(self, job: Job) -> None:
         """The engine has queued a job."""
@@ -131,7 +131,7 @@ class Ear(Protocol):
         ...
 
     def updated(self, job: Job, update: Message) -> None:
-        """An answer got something."""
+        """An answer has new output."""
         ...
 
     def aborted(self, job: Job, reason: str) -> None:

@@ -23,7 +23,7 @@ class Keys:
         return None if number is None else self._tenants[number][1]
 
     def number(self, header: bytes) -> int | None:
-        """Which key a header shows, None without a valid one; all are compared, each in constant time."""
+        """The index of the key in a header, None without a valid one; all are compared, each in constant time."""
         kind, _, key = header.partition(b" ")
         digest = hashlib.sha256(key.strip()).digest()
         found = [i for i, (known, _) in enumerate(self._tenants) if hmac.compare_digest(digest, known)]
@@ -31,10 +31,10 @@ class Keys:
 
 
 def _tenant(key: str) -> str:
-    """A name that stays the same over restarts, for saved caches, and does not give the key away."""
+    """A name that stays the same across restarts, for saved caches, and does not reveal the key."""
     return hashlib.blake2b(key.encode(), digest_size=16, person=b"augury.tenant").hexdigest()
 
 
 def salted(tenant: str, salt: str | None) -> str | None:
-    """What tells a request's caches from others': its key's tenant, which has a fixed length, and its own salt."""
+    """The salt that separates a request's caches from others': its key's tenant, of fixed length, and its own salt."""
     return f"{tenant}:{salt or ''}" if tenant else salt

@@ -13,7 +13,7 @@ from augury.serve.errors import ApiError
 SWALLOWED = 1024  # bytes a token may stand for where the tokenizer drops or folds text before it cuts it
 SPARE = 4  # a template may leave out parts of what it is given, and /detokenize may be asked about more than fits
 LEAST = 1 << 20  # bytes of text, or token ids, that /tokenize and /detokenize take from anyone
-A_TOKEN = 8  # bytes, generously: /tokenize takes what fills the context, not what may if all tokens are long ones
+A_TOKEN = 8  # bytes, generously: /tokenize takes what often fills the context, not what may if all tokens are long ones
 SPLITTERS = {"Whitespace", "WhitespaceSplit", "BertPreTokenizer", "CharDelimiterSplit"}  # drop what they split at
 
 
@@ -28,13 +28,13 @@ class Lengths:
         self.detokenized = max(LEAST, SPARE * context)
 
     def check_text(self, text: str, param: str) -> None:
-        """Refuse a text that has more tokens than the context, however it is cut."""
+        """Refuse a text that has more tokens than the context, however it is tokenized."""
         size = in_bytes([text])
         if size > self.text:
             raise self._too_long(f"at least {-(-size // self.token)} tokens ({size} bytes)", param)
 
     def check_tokens(self, tokens: list[int], param: str) -> None:
-        """Refuse token ids that do not fit; the engine would, but they need not travel there."""
+        """Refuse token ids that do not fit; the engine would too, but they need not be sent there."""
         if len(tokens) >= self.context:
             raise self._too_long(f"{len(tokens)} tokens", param)
 
@@ -45,7 +45,7 @@ class Lengths:
             raise self._too_long(f"at least {least} tokens ({size} bytes) before the template is applied", "messages")
 
     def check_expected(self, size: int) -> None:
-        """Refuse an expected text that no answer could be."""
+        """Refuse an expected text that is longer than any answer."""
         if size > self.text:
             why = f"{PREDICTION} has at least {-(-size // self.token)} tokens ({size} bytes) but max_model_len is "
             raise ApiError(400, f"{why}{self.context}; shorten it.", PREDICTION)
@@ -56,7 +56,7 @@ class Lengths:
             raise ApiError(400, f"{param}: {size} bytes of text; /tokenize takes at most {self.tokenized}.", param)
 
     def check_detokenized(self, tokens: list[int]) -> None:
-        """The same for /detokenize."""
+        """Refuse what /detokenize would work on for too long."""
         if len(tokens) > self.detokenized:
             why = f"tokens: there are {len(tokens)}; /detokenize takes at most {self.detokenized}."
             raise ApiError(400, why, "tokens")
@@ -70,13 +70,13 @@ class Lengths:
 
 
 def in_bytes(texts: Iterable[str]) -> int:
-    """The length of texts in UTF-8; lone surrogates count, others refuse them."""
+    """The length of texts in UTF-8; lone surrogates are counted here and refused elsewhere."""
     return sum(len(s) if s.isascii() else len(s.encode("utf-8", "surrogatepass")) for s in texts)
 
 
 @lru_cache(maxsize=1)
 def longest_token(inner: Any) -> int:
-    """Bytes of text that one token stands for at most.
+    """The most bytes of text that one token stands for.
 
     A byte-level vocabulary writes a byte as one character, of one or two bytes, so its spelling is never shorter than
     its text. Where text is changed first, or unknown words become one token, the figure is a generous guess.

@@ -1,4 +1,4 @@
-"""What stands before every route: keys, sizes, slow senders, too many at once, a server that is leaving."""
+"""The checks before every route: keys, sizes, slow senders, too many requests, a server that is shutting down."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ class Limits:
     request_bytes: int = 16 << 20
     read_seconds: float = 30.0  # for a client to send its request
     loopback: bool = False  # only this machine can reach the server by an address
-    hosts: list[str] = field(default_factory=list)  # names it goes by besides, when it has no keys
+    hosts: list[str] = field(default_factory=list)  # further host names that are allowed when it has no keys
     write_seconds: float = 30.0  # for a client to take something of its answer
     share: bool = False  # keys use each other's caches
 
     @property
     def num_keys(self) -> int:
-        """Different keys, among which places are shared; without keys all clients are one."""
+        """The number of different keys, which share the places; without keys all clients count as one."""
         return max(1, len(set(self.api_keys)))
 
     def identity(self) -> Identity:
@@ -54,7 +54,7 @@ class Limits:
 
 
 class Gate:
-    """Lets requests in, or says why not; counts those at work."""
+    """Admits requests or refuses them with a reason, and counts those being answered."""
 
     def __init__(self, app: ASGIApp, limits: Limits, refused: Callable[[str], None]) -> None:
         self.app = app

@@ -33,7 +33,7 @@ class Bucket:
 
 
 class Live:
-    """Collects steps; seconds in which nothing was heard are filled in when the page is read."""
+    """Collects steps; seconds without a step are filled in when the page is read."""
 
     def __init__(self, k: int) -> None:
         self.started = time.time()
@@ -80,7 +80,7 @@ class Live:
         }
 
     def _now(self) -> Bucket:
-        """The bucket of this second, after as many empty ones as have passed since the last."""
+        """The bucket of this second; seconds that have passed without one get empty buckets."""
         second = int(time.time())
         last = self._buckets[-1].at if self._buckets else second - 1
         for at in range(max(last, second - SECONDS) + 1, second + 1):

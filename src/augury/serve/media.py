@@ -19,6 +19,6 @@ WHY = "only text is: no encoder runs here that would turn them into tokens. Leav
 
 
 def refusal(kind: object, where: str, parts: str = "parts") -> str | None:
-    """Why a part of this type is refused; None for one that is no medium."""
+    """Why a part of this type is refused; None if it is text or unknown."""
     what = KINDS.get(kind) if isinstance(kind, str) else None
     return None if what is None else f"{where}: {parts} of type {kind!r} ({what}) are not read; {WHY}"

@@ -1,4 +1,4 @@
-"""What a large request needed goes back to the system when it is freed."""
+"""Makes malloc return a large request's memory to the system when it is freed."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from contextlib import suppress
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_ARENA_MAX = -1, -3, -8  # of glibc's malloc.h
 BLOCK = 256 << 10  # bytes; larger blocks get pages of their own
-ARENAS = 2  # heaps; by itself each thread that writes a large answer would get one
+ARENAS = 2  # heaps; by default each thread that writes a large answer would get one
 
 
 def give_back() -> None:
-    """Fix the thresholds of glibc, which it would raise with each large block that is freed, until megabytes of free
-    memory stay between small objects. Elsewhere there is nothing to set."""
+    """Fix the thresholds of glibc's malloc, which it would raise with each large block that is freed, until megabytes
+    of free memory stay between small objects. Other systems have nothing to set."""
     with suppress(OSError, AttributeError):
         library = ctypes.CDLL(None)
         for name, value in ((M_MMAP_THRESHOLD, BLOCK), (M_TRIM_THRESHOLD, BLOCK), (M_ARENA_MAX, ARENAS)):

@@ -27,13 +27,13 @@ logger = logging.getLogger("augury")
 
 
 class Observatory:
-    """Hears what the engine does and keeps every figure; nothing is heard before `open`."""
+    """Collects every metric from what the engine does; `open` comes before anything else."""
 
     def __init__(self, telemetry: Telemetry | None = None) -> None:
         self.telemetry = telemetry  # where traces go
 
     def open(self, model: str, facts: dict[str, Any]) -> None:
-        """Lay out the metrics, now that the engine is known."""
+        """Create the metrics, now that the engine is known."""
         if self.telemetry is not None and facts["method"] is not None:
             named = {"method": facts["method"], "num_speculative_tokens": facts["num_spec_tokens"]}
             self.telemetry.speculation = {f"augury.speculative.{name}": value for name, value in named.items()}
@@ -55,7 +55,7 @@ class Observatory:
             self.speculation = SpeculationProm(self.registry, model, facts["method"], facts["rule"], facts["lossy"])
 
     def heard(self, message: Message) -> None:
-        """A step, or a sign of life."""
+        """Record a step or a heartbeat."""
         running, waiting, usage = message["load"]
         self.engine.load(running, waiting, usage)
         self.lines.running, self.lines.waiting, self.lines.kv_cache_usage = running, waiting, usage
@@ -101,7 +101,7 @@ class Observatory:
         self.engine.count(prompt_tokens=job.prompt_tokens * job.n)
 
     def updated(self, job: Job, update: Message) -> None:
-        """An answer got something."""
+        """An answer has new output."""
         now, index = time.perf_counter(), update["index"]
         if index in job.latest:
             self.requests.between.observe(now - job.latest[index])
@@ -149,7 +149,7 @@ class Observatory:
         self.engine.fault(where)
 
     async def log_forever(self, seconds: float) -> None:
-        """Write the engine's line, and speculation's behind it, every so many seconds."""
+        """Log the engine's line, followed by speculation's, at this interval."""
         while True:
             await asyncio.sleep(seconds)
             self.spec_lines.log(self.lines.log(logger.info, logger.debug))

@@ -19,11 +19,11 @@ from augury.serve.unsupported import check_unsupported
 
 logger = logging.getLogger("augury")
 MOST_CHOICES = 1024  # answers one HTTP request may ask for
-MOST_MESSAGES = 1 << 14  # of a conversation; each is checked in turn, while everyone else waits
+MOST_MESSAGES = 1 << 14  # of a conversation; checking them blocks every other request
 MOST_STOPS, LONGEST_STOP = 64, 1000  # stop strings of a request, and characters of each
 BARRED = 8192  # characters of all bad words together, which are tokenized one by one
 MOST_UNKNOWN, LONGEST_NAME = 64, 64  # fields that are not ours, and characters of a name that may be a misspelling
-HEAVY = 4096  # entries of lists
+HEAVY = 4096  # entries of lists above which a request is checked in a thread
 Text = Annotated[str, Field(max_length=LONGEST_STOP)]
 Word = Annotated[str, Field(max_length=128)]
 # Only a list's first wrong item is reported, so the search ends there.
@@ -54,7 +54,7 @@ DIRECT = (
     "allowed_token_ids",
     "prompt_logprobs",
 )
-# What OpenAI's clients may send and nothing here depends on; a misspelling is looked for among the rest.
+# What OpenAI's clients may send and nothing here depends on; any other unknown field may be a misspelling.
 IGNORED = (
     "user",
     "store",
@@ -123,12 +123,12 @@ class Generation(Structured):
 
     _tenant: str = PrivateAttr("")  # set by `came_from`; no fields, so that no client can write them
     _client: str = PrivateAttr("")
-    _probe: bool = PrivateAttr(False)  # sent to see how the server does
-    _lora: str | None = PrivateAttr(None)  # the adapter that it names as its model
+    _probe: bool = PrivateAttr(False)  # sent to monitor the server
+    _lora: str | None = PrivateAttr(None)  # the adapter that the request names as its model
 
     @property
     def heavy(self) -> bool:
-        """Whether its lists are long enough to be checked beside the event loop."""
+        """Whether its lists are long enough to be checked off the event loop."""
         return len(self.logit_bias or ()) + len(self.allowed_token_ids or ()) > HEAVY
 
     def came_from(self, tenant: str, client: str = "", probe: bool = False, lora: str | None = None) -> None:
@@ -146,7 +146,7 @@ class Generation(Structured):
         return bool(self.stream_options and self.stream_options.include_usage)
 
     def check_common(self) -> None:
-        """Refuse fields that are nearly ours, and those out of place; what else is unknown is left to other servers."""
+        """Refuse misspelled, unsupported and misplaced fields; other unknown fields, for other servers, are ignored."""
         if self.stream_options is not None and not self.stream:
             raise ApiError(
                 400, "stream_options is only for streams: say stream: true, or leave it out.", "stream_options"
@@ -186,8 +186,8 @@ class Generation(Structured):
         return given
 
     def refusal(self, why: str) -> ApiError:
-        """The 400 for a reason that names one of our fields; a structure is called by the field that asked for it."""
-        if self._lora is not None and why.startswith(f"lora {self._lora!r} is not loaded"):  # since it was looked up
+        """The 400 for a reason that names one of our fields; a structure is named after the field that asked for it."""
+        if self._lora is not None and why.startswith(f"lora {self._lora!r} is not loaded"):  # since it was checked
             return ApiError(
                 404, f"the model {cut(self._lora, 100)!r} was unloaded just now.", "model", "model_not_found"
             )

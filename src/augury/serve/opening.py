@@ -39,7 +39,7 @@ def load_tokenizer(directory: Path) -> Tokenizer:
 
 @asynccontextmanager
 async def opened(settings: Settings, give_up: Callable[[str], None]) -> AsyncIterator[Service]:
-    """What the routes work with, once the engine is ready; raises EngineFailed. `give_up` hears of an engine lost."""
+    """Yield the started service once the engine is ready; raises EngineFailed. `give_up` is called if it is lost."""
     defaults = Defaults.read(settings.generation_config, resolve(settings.model))
     directory = resolve(settings.engine.get("tokenizer") or settings.model)
     loading = asyncio.create_task(asyncio.to_thread(load_tokenizer, directory))

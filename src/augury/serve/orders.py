@@ -1,4 +1,4 @@
-"""Orders to the engine process that are not requests for text: another drafter, another adapter."""
+"""Orders to the engine process other than generation requests: load another drafter or adapter."""
 
 from __future__ import annotations
 
@@ -16,34 +16,34 @@ KINDS = ("swap", "lora")  # the types of their messages
 
 
 class Orders:
-    """Carries orders out between two steps; everybody waits as long as something is read from a disk."""
+    """Carries out orders between two steps; all requests wait while something is read from a disk."""
 
     def __init__(self, llm: LLM) -> None:
         self._llm = llm
         self._swap = DrafterSwap(llm.engine, llm.config, llm.model_path)
 
     def carry_out(self, order: Message) -> Message:
-        """Do it; the answer says what drafts now, or why it cannot be done."""
+        """Carry out an order; the reply names the drafter that is loaded now, or says why it cannot be done."""
         try:
             if order["type"] == "swap":
                 self._put_drafter(order["directory"])
             else:
                 self._put_adapter(order["name"], order["path"])
-        except Exception as error:  # half a file, or one that is odd, must not cost anybody the engine
+        except Exception as error:  # half a file, or an odd one, must not bring down the engine
             if not isinstance(error, (ConfigError, ModelError, OSError)):
                 logger.error("%s cannot be carried out", order, exc_info=error)
             return {"type": "control", "error": " ".join(str(error).split())[:500]}
         return {"type": "control", "drafter": self._swap.loaded}
 
     def _put_drafter(self, directory: str | None) -> None:
-        """Load another drafter, or take the last one back."""
+        """Load another drafter, or go back to the previous one."""
         if directory is None:
             self._swap.undo()
         else:
             self._swap.put(Path(directory))
 
     def _put_adapter(self, name: str, path: str | None) -> None:
-        """Load an adapter, or forget it."""
+        """Load an adapter, or unload it."""
         if self._llm.loras is None:
             raise ConfigError("adapters need --enable-lora.")
         if path is None:
@@ -53,7 +53,7 @@ class Orders:
 
 
 def load_adapters(llm: LLM, modules: dict[str, str]) -> None:
-    """Those of --lora-modules, and after a restart those that were loaded since."""
+    """Load the adapters of --lora-modules and, after a restart, those that were loaded since."""
     if modules and llm.loras is None:
         raise ConfigError("--lora-modules needs --enable-lora.")
     for name, path in modules.items():

@@ -29,5 +29,5 @@ def note_origin(path: str, model: str, parent: str | None) -> None:
     """Remember, for the jobs that this request becomes, where it came from."""
     found = PARENT.fullmatch(parent or "")
     trace, above = (found[1], found[2]) if found else (secrets.token_hex(16), "")
-    sampled = found is None or bool(int(found[3], 16) & 1)  # who began the trace decides
+    sampled = found is None or bool(int(found[3], 16) & 1)  # the originator of the trace decides
     origin.set(Origin(OPERATIONS.get(path, "chat"), model, trace, above, sampled))

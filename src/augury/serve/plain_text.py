@@ -19,14 +19,14 @@ from typing import Any
 
 PRIVATE = 0xF0000  # the first code point of a plane that no script uses
 UNUSUAL = re.compile(f"[{chr(PRIVATE)}-{chr(0x10FFFF)}]")
-SLICE = 1 << 16  # characters looked up before other threads get a turn
+SLICE = 1 << 16  # characters that are looked up before other threads get a turn
 
 
 class Guard:
     """Finds control tokens of one tokenizer in users' strings.
 
     A message may spell a million of them, and other threads serve streams meanwhile: strings are searched and changed
-    as wholes, never character by character, and only `encode_batch` lets go of the interpreter while it works.
+    as wholes, never character by character, and only `encode_batch` releases the GIL while it works.
     """
 
     def __init__(self, inner: Any) -> None:
@@ -70,7 +70,7 @@ class Guard:
         return ids
 
     def _suspect(self, string: str) -> bool:
-        """Whether a string holds a control token, or ends with the beginning of one that a neighbour may complete."""
+        """Whether a string holds a control token, or ends with the beginning of one that the next may complete."""
         return bool(self._control.search(string)) or bool(self._begun(string))
 
     def _parts(self, string: str) -> set[int]:

@@ -1,4 +1,4 @@
-"""Texts and conversations to tokens, in threads of their own: a long prompt never holds up a stream."""
+"""Tokenizes texts and conversations in threads of their own: a long prompt never holds up a stream."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from augury.serve.openai import ChatMessage
 from augury.serve.plain_text import Guard, strings_in
 
 Result = TypeVar("Result")
-SHORT = 1 << 15  # bytes; what is longer has threads of its own and never stands before what is not
+SHORT = 1 << 15  # bytes; longer texts have threads of their own, so that short ones never wait for them
 WAITING = 4  # texts of the largest size that may wait at /tokenize
 RESERVED = {
     "conversation",
@@ -40,16 +40,16 @@ RESERVED = {
 
 
 class Prompts:
-    """The server's tokenizer; what has more tokens than the context can hold is refused, if possible unread."""
+    """The server's tokenizer; texts with more tokens than the context are refused, if possible before tokenization."""
 
     def __init__(self, tokenizer: Tokenizer, context: int) -> None:
         self.tokenizer = tokenizer
         self.lengths = Lengths(tokenizer.inner, context)
         self._guard = Guard(tokenizer.inner)
-        # tokenizers lets go of the interpreter while it works, but what it has begun cannot be stopped.
+        # tokenizers releases the GIL while it works, but what it has begun cannot be stopped.
         self._quick, self._slow = ThreadPoolExecutor(2, "tokenize"), ThreadPoolExecutor(2, "tokenize-long")
-        self._curious = ThreadPoolExecutor(1, "tokenize-only")  # what is long and not to be run waits for itself only
-        self._asked = 0  # bytes there
+        self._curious = ThreadPoolExecutor(1, "tokenize-only")  # long texts that are only tokenized delay each other
+        self._asked = 0  # bytes that wait there
         self._most_asked = WAITING * self.lengths.tokenized
 
     async def _away(self, size: int, to_run: bool, work: Callable[..., Result], *arguments: Any) -> Result:
@@ -134,7 +134,7 @@ class Prompts:
 
 
 def _for_template(message: ChatMessage, number: int) -> dict[str, Any]:
-    """A message as templates expect it: content a text, arguments of calls an object."""
+    """A message as templates expect it: its content as a text, the arguments of its calls as objects."""
     said = message.model_dump(exclude_none=True)
     content = said.get("content", "")
     if isinstance(content, list):

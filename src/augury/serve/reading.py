@@ -1,4 +1,4 @@
-"""JSON bodies to requests: parsed beside the event loop where they are long, and dropped from memory once they are."""
+"""Parses JSON bodies into requests: long ones off the event loop, and every body is freed once it is parsed."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from augury.serve.scope import BODY
 
 Result = TypeVar("Result")
 LONG = 1 << 17  # bytes; shorter ones are parsed sooner than handed to a thread
-MARKS, MOST_MARKS = (b",", b"[", b"{"), 1 << 20  # no more values than these; a parser cannot be sliced
-DEEPEST = 256  # levels; an interpreter gives up at a number that depends on where it stands, and the engine at another
-MOST_COLONS = 1 << 18  # no more fields than these: each name that is new costs ten times what a number does
-_reader = ThreadPoolExecutor(1, "read")  # one at a time: a parser holds the interpreter as long as it runs
+MARKS, MOST_MARKS = (b",", b"[", b"{"), 1 << 20  # an upper bound of the values; a parser cannot be interrupted
+DEEPEST = 256  # levels; the interpreter's own limit depends on how deep its stack is, and the engine's is another
+MOST_COLONS = 1 << 18  # an upper bound of the fields: each new name costs ten times what a number does
+_reader = ThreadPoolExecutor(1, "read")  # one at a time: a parser holds the GIL as long as it runs
 
 
 def nested(value: Any, levels: int) -> bool:
-    """Whether lists and objects lie in each other over more than so many levels."""
+    """Whether lists and objects are nested more than `levels` deep."""
     level = [value]
     for _ in range(levels):
         inner = (one.values() if isinstance(one, dict) else one for one in level)
@@ -36,7 +36,7 @@ def nested(value: Any, levels: int) -> bool:
 
 
 def parsed(body: bytes) -> Any:
-    """The value of a JSON text; ApiError where it holds too much, the parser's error where it is none."""
+    """The value of a JSON text; raises ApiError if it holds too much, the parser's error if it is not JSON."""
     if (marks := sum(map(body.count, MARKS))) > MOST_MARKS:
         why = f"the body has {marks} commas and opening brackets; at most {MOST_MARKS}. Send fewer at a time."
         raise ApiError(413, why)
@@ -50,7 +50,7 @@ def parsed(body: bytes) -> Any:
 
 
 async def beside(size: int, work: Callable[[], Result]) -> Result:
-    """The result of work on so many bytes of JSON, in the one thread for that where it takes long."""
+    """Do work on `size` bytes of JSON: in the one thread for it if they are many, else right here."""
     if size > LONG:
         return await asyncio.get_running_loop().run_in_executor(_reader, work)
     return work()
@@ -77,7 +77,7 @@ class BodyRoute(APIRoute):
     """A route with a JSON body."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        """FastAPI's handler, given a request that parses by itself."""
+        """FastAPI's handler, wrapped to be given a request that parses its own body."""
         inner, field = super().get_route_handler(), self.body_field
         if field is None:
             return inner

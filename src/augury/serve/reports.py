@@ -23,7 +23,7 @@ class Report:
         self.request = request
         self._llm = llm
         self._detailed = detailed
-        self._spellings = {} if spellings is None else spellings  # shared by reports
+        self._spellings = {} if spellings is None else spellings  # shared by all reports
         self._shown = 0  # characters sent
         self._scored = 0  # log-probabilities sent
         self._prompt_scored = 0  # and of the prompt
@@ -32,7 +32,7 @@ class Report:
         self._spelled: TextStream | None = None  # the text so far, for traces
 
     def update(self, update: Update) -> Message:
-        """The message for one step; text that may become a stop string waits."""
+        """The message for one step; text that may be part of a stop string is held back."""
         request, ended = self.request, self.request.finish_reason is not None
         message: Message = {"id": self.job, "index": request.index, "tokens": update.tokens, "text": self._text(ended)}
         if not self._first_at:
@@ -48,10 +48,10 @@ class Report:
         return message
 
     def prompt_scores(self) -> Message | None:
-        """What the last step has scored of the prompt, so that a long one is spelled step by step."""
+        """The prompt's scores of the last step, so that those of a long one go out step by step; else None."""
         fresh = self.request.prompt_logprobs[self._prompt_scored :]
         if not fresh:
-            return None  # also where a preempted request reads its prompt again
+            return None  # also while a preempted request reads its prompt again
         self._prompt_scored += len(fresh)
         return {"type": "scores", "id": self.job, "entries": [self._scores(entry) for entry in fresh]}
 
@@ -70,7 +70,7 @@ class Report:
         return [[token, value.logprob, value.rank, *self._token(token)] for token, value in entry.items()]
 
     def _token(self, token: int) -> list[Any]:
-        """Its text and bytes; there are as many as the vocabulary has, and each is spelled once."""
+        """A token's text, and its bytes if they are not those of the text; each token is decoded only once."""
         known = self._spellings.get(token)
         if known is None:
             text = self._decode([token])
@@ -80,7 +80,7 @@ class Report:
         return known
 
     def _spell(self, trace: dict[str, Any]) -> dict[str, Any]:
-        """Give the tokens of a step their texts; half a character goes to the token that completes it."""
+        """Give the tokens of a step their texts; a character of several tokens goes to the one that completes it."""
         if self._spelled is None:
             decode = self._llm.tokenizer.decoder(self.request.params.skip_special_tokens)
             self._spelled = TextStream(decode, self.request.tokens[: self.request.prompt_len])

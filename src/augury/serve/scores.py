@@ -15,7 +15,7 @@ def _finite(value: float) -> float:
 
 
 def completion_logprobs(entries: list[Entry], offset: int, top: int) -> tuple[Logprobs, int]:
-    """OpenAI's old shape for a text that begins at `offset`, and where it ends; a prompt's first token has no score."""
+    """OpenAI's completion shape of a text that begins at `offset`, and its end; a prompt's first token has no score."""
     shape: Logprobs = {"text_offset": [], "token_logprobs": [], "tokens": [], "top_logprobs": []}
     for entry in entries:
         value, text = entry[0][1], entry[0][3]
@@ -30,9 +30,9 @@ def completion_logprobs(entries: list[Entry], offset: int, top: int) -> tuple[Lo
 
 
 def _by_text(listed: Entry, chosen: list[Any]) -> dict[str, float]:
-    """Scores by text; of tokens that share one (parts of characters), the chosen or likeliest one has it as key."""
+    """Scores by text; among tokens that share one (parts of characters), the chosen or likeliest one has it as key."""
     scores: dict[str, float] = {}
-    first = {item[3]: item[0] for item in (*reversed(listed), chosen)}  # who comes last stays: the chosen one
+    first = {item[3]: item[0] for item in (*reversed(listed), chosen)}  # the last one stays: the chosen one
     for token, value, _, text, *_ in listed:
         scores[text if first[text] == token else f"token_id:{token}"] = _finite(value)
     return scores

@@ -29,7 +29,7 @@ from augury.serve.service import Service, Settings
 from augury.serve.welcome import record_of, welcome
 
 logger = logging.getLogger("augury")
-SENT = 128 << 10  # bytes of an answer that the system holds for a connection; it may double that
+SENT = 128 << 10  # bytes that the system buffers for a connection's client; it may double that
 GRACE = 5  # seconds for connections to end once nothing runs
 
 
@@ -74,7 +74,7 @@ def _bind_path(path: str) -> socket.socket:
 
 
 def _narrow(listening: socket.socket) -> socket.socket:
-    """Bound what the system keeps for a client that does not read: by itself megabytes, which no timeout would see."""
+    """Limit what the system buffers for a client that does not read: by default megabytes, which no timeout sees."""
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SENT)
     return listening
 
@@ -127,7 +127,7 @@ class Server:
             timeout_graceful_shutdown=GRACE,
             server_header=False,
         )
-        if self.failure is not None:  # the engine was lost before anybody could listen
+        if self.failure is not None:  # the engine was lost before we could listen
             return
         gc.collect()
         gc.freeze()  # as in engine_process.py
@@ -168,7 +168,7 @@ class Server:
             self._listener.should_exit = self._listener.force_exit = True  # told twice: at once
 
     async def _drain(self, listener: Listener) -> None:
-        """Take nothing new, let running requests finish, then end."""
+        """Refuse new requests, let running ones finish, then end."""
         gate, deadline = self._service.gate, time.monotonic() + self.settings.shutdown_timeout
         assert gate is not None
         gate.leaving = True

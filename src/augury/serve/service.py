@@ -25,7 +25,7 @@ class Settings:
 
     model: str
     engine: dict[str, Any]  # for LLM
-    names: list[str] = field(default_factory=list)  # under which the model is served; the first is the one answered
+    names: list[str] = field(default_factory=list)  # under which the model is served; responses give the first
     host: str = "127.0.0.1"
     port: int = 8000
     uds: str | None = None
@@ -66,7 +66,7 @@ class Service:
         return self.settings.names[0]
 
     def check_model(self, name: str | None) -> None:
-        """404 for a model that is not served; the name is only ever compared."""
+        """Raise a 404 for a model that is not served; the name is only ever compared."""
         if name is not None and name not in self.settings.names and name not in self.adapters:
             shown = name if len(name) <= 100 else name[:97] + "..."
             names = [*self.settings.names, *self.adapters]
@@ -78,7 +78,7 @@ class Service:
         return name if name is not None and name in self.adapters else self.name
 
     def receive(self, body: Generation, request: Request) -> None:
-        """Take a request in: its model, the model's defaults, and whose it is."""
+        """Check a request's model, fill in the model's defaults, and record whose request it is."""
         self.check_model(body.model)
         self.defaults.fill(body)
         lora = body.model if body.model in self.adapters else None
@@ -88,5 +88,5 @@ class Service:
 
     @property
     def healthy(self) -> bool:
-        """Whether requests can be taken: the engine answers, and the server is not leaving."""
+        """Whether requests can be taken: the engine answers, and the server is not shutting down."""
         return self.client.healthy and not (self.gate and self.gate.leaving)

@@ -68,7 +68,7 @@ def _delta(event: Event, number: int, make_id: Callable[[], str]) -> Delta:
 
 
 def message(found: list[tuple[Event, int]], make_id: Callable[[], str]) -> dict[str, Any]:
-    """The whole of an answer."""
+    """The complete message of an answer."""
     texts: dict[str, str] = {CONTENT: "", REASONING: ""}
     calls: list[dict[str, Any]] = []
     for event, _ in found:

@@ -46,7 +46,7 @@ async def while_connected(
     finally:
         for one in (task, *watchers):
             one.cancel()
-        await asyncio.gather(task, *watchers, return_exceptions=True)  # what the work must clean up is clean by now
+        await asyncio.gather(task, *watchers, return_exceptions=True)  # by now the work has cleaned up
 
 
 async def _happened(event: asyncio.Event) -> None:
@@ -78,7 +78,7 @@ class EventStream(Response):
         self._release = release  # called in the end, even if not one event was asked for
         self._overrun = overrun  # the client reads too slowly
         self._in_the_way = in_the_way  # whether it holds slots that others wait for
-        self._done = done  # what says that no event follows
+        self._done = done  # marks the end of the stream
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the stream; a client that leaves ends it."""
@@ -95,7 +95,7 @@ class EventStream(Response):
             self._release()
 
     async def _watch(self, stalled: Callable[[], float]) -> None:
-        """Cut off a client that takes nothing as soon as others wait for its slots: the write timeout is for calm."""
+        """Cut off a client that takes nothing as soon as others wait for its slots; else the write timeout applies."""
         while not (stalled() >= STALL and self._in_the_way()):
             await asyncio.sleep(STALL / 4)
         self._overrun.set()
@@ -106,7 +106,7 @@ class EventStream(Response):
             begun = time.monotonic()
             async for event in events:
                 await send({"type": "http.response.body", "body": _event(event), "more_body": True})
-                if time.monotonic() - begun > SLICE:  # events that are there and a socket that takes them never wait
+                if time.monotonic() - begun > SLICE:  # ready events and a socket that takes them never wait
                     await asyncio.sleep(0)
                     begun = time.monotonic()
         except ApiError as error:
@@ -117,7 +117,7 @@ class EventStream(Response):
 
 
 def _event(value: dict[str, Any] | str | bytes) -> bytes:
-    """An event's bytes; a text is JSON already, and an event with a type has a line for it. Bytes are all of it."""
+    """An event's bytes: a text is already JSON, an object's type gets a line of its own, bytes are sent as they are."""
     if isinstance(value, bytes):
         return value
     text = value if isinstance(value, str) else json.dumps(value, separators=(",", ":"))

@@ -1,5 +1,5 @@
-"""Requests read more strictly than h11 does: what two servers may read differently is no request here, nor is a body in
-chunks of a byte each, which take a thousand times as long to read as they take to send."""
+"""Reads requests more strictly than h11: refuses what two servers may read differently, and bodies in chunks of a byte
+each, which take a thousand times as long to read as they take to send."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ OTHER_VERSION = b"PRI * HTTP/2"
 
 
 class StrictHeads(ReceiveBuffer):
-    """h11's buffer, which is where it cuts requests; private to h11, so test_serve_http.py watches it."""
+    """h11's buffer, which splits requests into parts; it is private to h11, so test_serve_http.py watches it."""
 
     def __init__(self) -> None:
         super().__init__()
         self._chunks = self._taken = 0  # of the body so far, and its bytes
 
     def maybe_extract_next_line(self) -> bytearray | None:
-        """The line before a chunk."""
+        """The line before a chunk, with its size."""
         line: bytearray | None = super().maybe_extract_next_line()
         if line is not None:
             self._chunks += 1
@@ -40,7 +40,7 @@ class StrictHeads(ReceiveBuffer):
         return data
 
     def maybe_extract_lines(self) -> list[bytearray] | None:
-        """The lines of a head once it is whole; of chunks' trailers too."""
+        """The lines of a head once it is complete; also the trailers of a chunked body."""
         data = self._data
         end = data.find(END, 0, MOST_BYTES + len(END))
         head = data[: end + len(END) if end >= 0 else MOST_BYTES]

@@ -22,7 +22,7 @@ class Structured(BaseModel):
     guided_grammar: str | None = None
 
     def structure(self) -> dict[str, Any] | None:
-        """What is asked for as `structured_outputs` says it, from whichever field; None for free text."""
+        """The structure asked for, from whichever field, in the form of `structured_outputs`; None for free text."""
         asked: dict[str, dict[str, Any]] = {}
         if self.structured_outputs is not None:
             asked["structured_outputs"] = self.structured_outputs

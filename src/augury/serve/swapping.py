@@ -1,4 +1,4 @@
-"""`/augury/drafter`: which drafter drafts, another one in its place, and back. Only there with --swap-from."""
+"""`/augury/drafter`: shows the drafter, swaps in another and takes the swap back. Only there with --swap-from."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from augury.serve.service import Service
 
 logger = logging.getLogger("augury")
 
-WORDS = ("draft_vocab_size", "truncated_vocab_size")  # what a config.json calls a drafter's number of words
+WORDS = ("draft_vocab_size", "truncated_vocab_size")  # what a config.json calls a drafter's vocabulary size
 
 
 class SwapRequest(BaseModel):
@@ -75,11 +75,11 @@ def told(model: str, root: Path) -> str:
 
 
 def other_words(mine: str, wanted: Path) -> str:
-    """What to say where a drafter of the same class has another number of words, as trimmed ones have; else nothing."""
+    """The error if a drafter of the same class has another vocabulary size, as trimmed ones have; else ""."""
     try:
         have, found = read_facts(mine), read_facts(str(wanted))
     except ConfigError:
-        return ""  # the engine reads it once more, and says what is wrong with it
+        return ""  # the engine reads it again, and says what is wrong with it
     if have is None or found is None or have.raw.get("architectures") != found.raw.get("architectures"):
         return ""  # the engine says what else differs
     words, others = ([facts.raw.get(name) for name in WORDS] for facts in (have, found))
@@ -93,7 +93,7 @@ def other_words(mine: str, wanted: Path) -> str:
 
 
 def allowed(directory: str, root: Path) -> Path:
-    """The directory, where it lies under the one that the operator names; links do not lead out of it."""
+    """The directory; refused unless it lies under the one that the operator names, also after following links."""
     try:
         found, top = Path(root, directory).resolve(), root.resolve()
         inside = found.is_relative_to(top) and found.is_dir()

@@ -1,7 +1,7 @@
-"""OpenTelemetry: a span for each answer, with its time in the queue, reading and writing, and gen_ai.* histograms.
+"""OpenTelemetry: a span for each answer, with its time in queue, prefill and decode, and gen_ai.* histograms.
 
-Names are those of the GenAI conventions and, where these have none, vLLM's (gen_ai.latency.*) or ours (augury.*). What
-is sent goes to a collector by OTLP over HTTP, in JSON; a collector that is slow or gone costs no answer.
+Names are those of the GenAI conventions and, where these have none, vLLM's (gen_ai.latency.*) or ours (augury.*). They
+are sent to a collector by OTLP over HTTP, in JSON; a collector that is slow or gone costs no answer.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from augury.serve.jobs import Job
 from augury.serve.origin import Origin
 
 logger = logging.getLogger("augury")
-EVERY = 1.0  # seconds between two sendings
-WAITING = 4096  # spans that may wait for the next; more are dropped, and the log says so
+EVERY = 1.0  # seconds between two exports
+WAITING = 4096  # spans that may wait for the next export; more are dropped, and the log says so
 SECONDS = (0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92)
 FIRST = (0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0)
 EACH = (0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 2.5)
@@ -29,7 +29,7 @@ TOKENS = tuple(4**power for power in range(14))
 
 
 class Telemetry:
-    """Makes spans of answers that have ended, and sends them."""
+    """Makes spans and histograms of answers that have ended, and sends them."""
 
     def __init__(self, endpoint: str, version: str) -> None:
         self._traces, self._metrics = addresses(endpoint)
@@ -38,7 +38,7 @@ class Telemetry:
         self._begun = time.time_ns()
         self._spans: list[Span] = []
         self._dropped = 0
-        self._told = False  # that the collector does not answer
+        self._told = False  # whether the log says that the collector does not answer
         self.speculation: dict[str, Any] = {}  # attributes of every span
         self._duration = Distribution("gen_ai.server.request.duration", "s", SECONDS)
         self._first = Distribution("gen_ai.server.time_to_first_token", "s", FIRST)
@@ -46,7 +46,7 @@ class Telemetry:
         self._usage = Distribution("gen_ai.client.token.usage", "{token}", TOKENS)
 
     def ended(self, job: Job, index: int, whole: float, first: float | None, end: dict[str, Any]) -> None:
-        """An answer has ended after `whole` seconds, `first` of them before its first token."""
+        """Record an answer that has ended after `whole` seconds, `first` of them before its first token."""
         asked = job.origin
         if asked is None:
             return
@@ -106,13 +106,13 @@ class Telemetry:
         return spans
 
     async def send_forever(self) -> None:
-        """Send what has come, every second."""
+        """Send what has been recorded, every second."""
         while True:
             await asyncio.sleep(EVERY)
             await self.send()
 
     async def send(self) -> None:
-        """Send what has come; a collector that does not answer is logged once, and what it missed is lost."""
+        """Send what has been recorded; a collector that does not answer is logged once, and what it missed is lost."""
         import httpx
 
         spans, self._spans = self._spans, []
@@ -139,7 +139,7 @@ class Telemetry:
 
 
 def addresses(endpoint: str) -> tuple[str, str | None]:
-    """Where traces and metrics go: a bare address gets OTLP's paths; metrics go only beside such a path."""
+    """URLs for traces and metrics: a bare address gets OTLP's paths; paths other than OTLP's get no metrics."""
     parts = urlsplit(endpoint)
     if parts.scheme not in ("http", "https") or not parts.netloc:
         why = "OTLP goes over HTTP here, in JSON; write for example http://localhost:4318"
@@ -151,6 +151,6 @@ def addresses(endpoint: str) -> tuple[str, str | None]:
 
 
 def _headers(text: str) -> dict[str, str]:
-    """OpenTelemetry's own variable: key=value, with commas."""
+    """Parse OpenTelemetry's own variable: key=value pairs, separated by commas."""
     pairs = (pair.partition("=") for pair in text.split(",") if "=" in pair)
     return {name.strip(): unquote(value.strip()) for name, _, value in pairs}

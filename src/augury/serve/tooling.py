@@ -1,4 +1,4 @@
-"""`tools` and `tool_choice` of a request: what the model is shown, what its answer must look like, who reads it."""
+"""`tools` and `tool_choice` of a request: what the model is shown, what its answer must look like, and its parser."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from augury.serve.parsers.typed import schemas_of
 LONGEST_NAME = 512
 FLAGS = '"auto" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be set'
 CHOICES = '\'none\', \'auto\', \'required\' or {"type": "function", "function": {"name": ...}}'
-SCHEMAS = ("$defs", "definitions")  # what the schemas of all tools share, once they are one
+SCHEMAS = ("$defs", "definitions")  # shared by all tools, once their schemas are one
 
 Tool = dict[str, Any]
 
 
 @dataclass(slots=True)
 class ToolUse:
-    """What a request's tools come to."""
+    """How a request's tools are handled."""
 
-    shown: list[Tool] | None  # to the model, by its template
-    structure: dict[str, Any] | None  # that a forced call has
+    shown: list[Tool] | None  # to the model, by its chat template
+    structure: dict[str, Any] | None  # of a forced call
     parse: Callable[[bool | None], Chain] | None  # a parser for one answer, see `Parsers.of`; None: it is text
     ends_with: str = "tool_calls"  # the finish reason of an answer with calls; OpenAI's is another for named ones
     most_calls: int | None = None
@@ -57,7 +57,7 @@ class ToolUse:
 
 
 def check_tools(tools: list[Tool] | None) -> dict[str, Any]:
-    """The schemas of the arguments by function; those of `strict` functions take no other properties."""
+    """Check the tools; returns the argument schema of each function, without other properties if it is `strict`."""
     if not tools:
         raise ApiError(400, "tool_choice: there are no tools to choose from; give tools.", "tool_choice")
     found: dict[str, Any] = {}
@@ -76,7 +76,7 @@ def check_tools(tools: list[Tool] | None) -> dict[str, Any]:
 
 
 def _schema(function: Tool, where: str) -> dict[str, Any]:
-    """The schema of a function's arguments; a function that names none takes none, as at OpenAI's."""
+    """The schema of a function's arguments; a function that names none takes none, as with OpenAI."""
     schema, strict = function.get("parameters"), function.get("strict")
     if schema is None:
         return {"type": "object", "properties": {}, "additionalProperties": False}
@@ -92,7 +92,7 @@ def _schema(function: Tool, where: str) -> dict[str, Any]:
 
 
 def _allowed(tools: list[Tool] | None, choice: Tool) -> tuple[list[Tool], str]:
-    """Some of the tools, and whether one must be called: `allowed_tools`, which chats nest and responses do not."""
+    """Read `allowed_tools` (nested in chats, not in responses): the tools that are allowed, and whether one must be."""
     given = choice.get("allowed_tools", choice)
     mode, wanted = (given.get("mode"), given.get("tools")) if isinstance(given, dict) else (None, None)
     if mode not in ("auto", "required") or not isinstance(wanted, list) or not all(isinstance(t, dict) for t in wanted):
@@ -134,7 +134,7 @@ def _any_of(tools: dict[str, Any], most: int | None) -> dict[str, Any]:
 
 
 def _share(shared: dict[str, Any], own: Any, name: str) -> None:
-    """Put one tool's definitions beside the others'."""
+    """Add one tool's definitions to the others'; a name that two define differently is refused."""
     if not isinstance(own, dict):
         raise ApiError(400, f"tools: the definitions of {name[:100]!r} must be an object.", "tools")
     for key, schema in own.items():

@@ -7,7 +7,7 @@ from typing import Any
 from augury.serve.errors import ApiError
 
 BEAMS = "beam search is not done here; leave it out, or ask for n sampled answers"
-# Each with the values that ask for nothing.
+# Each with the values that ask for nothing, and what to say about others.
 FIELDS: dict[str, tuple[tuple[Any, ...], str]] = {
     "use_beam_search": ((None, False), BEAMS),
     "length_penalty": ((None, 1, 1.0), BEAMS),

@@ -1,7 +1,7 @@
-"""Who may speak to a server without keys: programs may, and web pages of its own, but no page from elsewhere.
+"""Who may use a server without keys: programs and the server's own web pages, but no page of another site.
 
-A browser runs strangers' pages. Such a page can point a name of its own at 127.0.0.1 and then read a server there as
-if it were its own (the Host header gives it away), or send requests whose answers it cannot read (the Origin header
+A browser runs pages of any site. Such a page can point a host name of its own at 127.0.0.1 and then read a server there
+as if it were its own (the Host header gives it away), or send requests whose answers it cannot read (the Origin header
 does).
 """
 
@@ -25,7 +25,7 @@ def is_loopback(host: str) -> bool:
 
 
 def check_visitor(headers: Headers, loopback: bool, allowed: Sequence[str]) -> None:
-    """Raise 403 for a page from elsewhere; `loopback` says that only this machine can reach the server."""
+    """Raise a 403 for a page of another site; `loopback` says that only this machine can reach the server."""
     host = headers.get(b"host", b"").decode("latin-1").strip().lower()
     name = _name(f"//{host}")
     if name in allowed or "*" in allowed:

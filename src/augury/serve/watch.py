@@ -1,4 +1,4 @@
-"""Watch over an engine process that says nothing: tell once, wait, and end it when it will not come back."""
+"""Watches for an engine process that falls silent: logs it once, waits, and kills the process if it stays so."""
 
 from __future__ import annotations
 
@@ -11,34 +11,34 @@ from pathlib import Path
 logger = logging.getLogger("augury")
 SILENCE = 10.0  # seconds without a sign of life after which the engine counts as stuck
 STUCK = 60.0  # and after which it is killed and started again, if it does nothing meanwhile
-LOST = 600.0  # the same for one that still uses a processor: a step of a large model on a slow one may take minutes
-GLANCE = 1.0  # seconds between two looks
+LOST = 600.0  # the same for one that still uses a processor: a step of a large model on a slow machine may take minutes
+GLANCE = 1.0  # seconds between two checks
 IDLE = 0.05  # seconds of processor time in one second that count as doing nothing
 
 
 class Watch:
-    """Looks at one engine process once a second.
+    """Checks one engine process once a second.
 
-    After SILENCE seconds without a word it logs one line (the client then refuses new requests). After STUCK seconds in
-    which the process did nothing, or LOST seconds whatever it did, `kill` is called. An engine that is heard from
-    before that continues as if nothing had been. Seconds are counted by looks, not by the clock: a server that was
-    itself stopped for an hour has not waited for an hour.
+    After SILENCE seconds without a message it logs one line (the client then refuses new requests). After STUCK seconds
+    in which the process did nothing, or LOST seconds whatever it did, `kill` is called. An engine that is heard from
+    before that simply continues. Seconds are counted in checks, not by the clock: a server that was itself stopped for
+    an hour has not waited for an hour.
     """
 
     def __init__(self, healthy: Callable[[], bool], pid: Callable[[], int | None], kill: Callable[[], None]) -> None:
         self._healthy, self._pid, self._kill = healthy, pid, kill
-        self._silent = 0.0  # seconds, as far as we have looked
+        self._silent = 0.0  # seconds, as far as we have checked
         self._still = 0.0  # those in which it did nothing
-        self._used = 0.0  # processor time at the last look
+        self._used = 0.0  # processor time at the last check
 
     async def run(self) -> None:
-        """Look until cancelled."""
+        """Check until cancelled."""
         while True:
             await asyncio.sleep(GLANCE)
             self.look()
 
     def look(self) -> None:
-        """One look; `pid` gives None while there is no engine to hear from."""
+        """Check once; `pid` gives None while there is no engine to hear from."""
         pid = self._pid()
         if pid is None or self._healthy():
             if self._silent and pid is not None:

@@ -1,4 +1,4 @@
-"""Messages between the server and its engine process: JSON objects, each behind its length. Never pickles."""
+"""Messages between the server and its engine process: JSON objects, each preceded by its length. Never pickles."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 
 from augury.config.prediction import KEY as PREDICTION
 
-LONG = 4096  # entries of lists in a message
+LONG = 4096  # entries of lists above which a message is packed in a thread
 HEADER = struct.Struct("!I")
 Message = dict[str, Any]
 
@@ -28,7 +28,7 @@ def pack(message: Message) -> bytes:
 
 
 async def pack_aside(message: Message) -> bytes:
-    """The same for a job, in a thread where its lists are long."""
+    """`pack` for a job's message, in a thread if its lists are long."""
     params = message["params"]
     entries = sum(len(params.get(name) or ()) for name in ("logit_bias", "allowed_token_ids"))
     entries += len((params.get("extra_args") or {}).get(PREDICTION) or ())

@@ -1,5 +1,5 @@
-"""Large answers as JSON, written beside the event loop and piece by piece: one call of `json.dumps` for all of it would
-keep the interpreter for as long as it runs."""
+"""Writes large answers as JSON off the event loop and piece by piece: one call of `json.dumps` for all of it would hold
+the GIL for as long as it runs."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from fastapi.responses import JSONResponse, Response
 
 LARGE = 1 << 12  # tokens and log-probabilities of an answer
 PIECE = 32  # items of a list that are written at once
-Known = dict[tuple[int, ...], tuple[list[Any], str]]  # by the identities of some items of a list: they, and their text
+Known = dict[tuple[int, ...], tuple[list[Any], str]]  # by the ids of some items of a list: the items, and their JSON
 _dumps = partial(json.dumps, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 
 
 async def respond(build: Callable[[], dict[str, Any] | bytes], size: int) -> Response:
-    """The response of an answer that `build` puts together, or writes; `size` is how much there is of it."""
+    """The response with what `build` returns, object or JSON; a large `size` is built and written in a thread."""
     if size > LARGE:
         return Response(await asyncio.to_thread(_written, build), media_type="application/json")
     built = build()
@@ -61,7 +61,7 @@ def _few(values: list[Any]) -> bool:
 
 
 def _stretch(items: list[Any], known: Known) -> str:
-    """The JSON text of some items of a list; as long as they are kept, an identity means one item."""
+    """The JSON text of some items of a list, cached by their ids; while the items are kept, an id means one item."""
     name = tuple(map(id, items))
     if name not in known:
         known[name] = items, _dumps(items)[1:-1]

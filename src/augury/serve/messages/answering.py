@@ -55,7 +55,7 @@ class MessageAnswers(Answers):
             await updates.aclose()  # type: ignore[attr-defined]
 
     def _told(self, text: str, end: dict[str, Any] | None) -> list[Told]:
-        """The events of more text."""
+        """The API's events for more text."""
         found: list[Told] = []
         for event, _ in self._speech.take(text, bool(end)):
             found += self._writer.write(event)

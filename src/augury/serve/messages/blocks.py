@@ -1,4 +1,4 @@
-"""What an answer says as content blocks, and as the events that tell of them."""
+"""An answer as content blocks, and as the events that stream them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class BlockWriter:
         self._pieces: list[str] = []  # of the open block's text
 
     def write(self, event: Event) -> Iterator[Told]:
-        """What an event of the parser tells."""
+        """Yield the API's events for an event of the parser."""
         if event.kind == ARGUMENTS:
             yield self._delta({"type": "input_json_delta", "partial_json": event.text})
         elif event.kind == CALL:
@@ -60,7 +60,7 @@ class BlockWriter:
 
 
 def _arguments(text: str) -> dict[str, Any]:
-    """A call's arguments; of those that max_tokens has cut off, as much as is there, as clients read a stream."""
+    """A call's arguments as an object; if max_tokens cut them off, as much as is there, as clients read a stream."""
     try:
         found = from_json(text or "{}", allow_partial=True)
     except ValueError:

@@ -1,4 +1,4 @@
-"""Messages of content blocks, as Anthropic has them, as the messages of a chat."""
+"""Converts Anthropic's messages of content blocks to the messages of a chat."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ KINDS = "text, thinking, tool_use and tool_result"
 
 
 def conversation(system: str | list[Block] | None, messages: list[Block]) -> list[dict[str, Any]]:
-    """The chat: results of tools become messages of their own, before what the user says beside them."""
+    """The chat's messages; results of tools become messages of their own, before the user's text beside them."""
     found: list[dict[str, Any]] = []
     if system:
         found.append({"role": "system", "content": _text(system, "system")})
@@ -55,7 +55,7 @@ def _said(blocks: list[Any], where: str) -> list[dict[str, Any]]:
 
 
 def _asked(blocks: list[Any], where: str) -> list[dict[str, Any]]:
-    """A user's blocks: results of tools, each a message, and then the text."""
+    """A user's blocks as messages: one for each result of a tool, then one for the text."""
     results: list[dict[str, Any]] = []
     texts: list[str] = []
     for number, block in enumerate(blocks):
@@ -88,7 +88,7 @@ def _unknown(kind: str, where: str) -> ApiError:
 
 
 def _text(content: Any, where: str) -> str:
-    """A text, or the texts of blocks."""
+    """A text as it is, or the texts of blocks joined."""
     if isinstance(content, str):
         return content
     blocks = content if isinstance(content, list) else [content]

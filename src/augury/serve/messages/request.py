@@ -1,4 +1,4 @@
-"""POST /v1/messages: Anthropic's request, and the chat that it comes to."""
+"""POST /v1/messages: Anthropic's request, and its conversion to a chat request."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from augury.serve.messages.conversation import conversation
 from augury.serve.openai import DIRECT, MOST_MESSAGES, MOST_STOPS, ChatRequest, Generation, Objects, Texts
 
 SAME = (*DIRECT, "model", "cache_salt", "speculative", "structured_outputs", "prediction")
-# What Anthropic does on its own machines; each with the values that ask for nothing.
+# What only Anthropic's own servers do; each with the values that ask for nothing.
 REFUSED: dict[str, tuple[tuple[Any, ...], str]] = {
     "container": ((None,), "nothing runs here but the model; leave it out"),
     "mcp_servers": ((None, []), "tools of servers are not called here; give them as tools and call them yourself"),
@@ -21,7 +21,7 @@ REFUSED: dict[str, tuple[tuple[Any, ...], str]] = {
     "speed": ((None, "standard"), "there is one speed; leave it out"),
 }
 THINKING = ("enabled", "disabled", "adaptive", "between_tools")
-# Of no consequence here, and no misspelling of a field: the user, billing, what is cached (everything is).
+# Without effect here, and not misspelled fields: the user, billing, what is cached (everything is).
 UNUSED = (
     "metadata",
     "service_tier",
@@ -47,7 +47,7 @@ class MessagesRequest(Generation):
     chat_template_kwargs: dict[str, Any] | None = None
 
     def chat(self) -> ChatRequest:
-        """The same as a request for a chat."""
+        """Convert it to a chat request."""
         self._check()
         given = {name: value for name in SAME if (value := getattr(self, name)) is not None}
         kind, allowed, parallel = _choice(self.tool_choice)

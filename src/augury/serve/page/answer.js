@@ -1,4 +1,4 @@
-// One answer as it grows: its tokens, each marked by where it came from, and the passes that brought them.
+// One answer as it grows: its tokens, each marked by where it came from, and the forward passes that produced them.
 
 import { make } from "./dom.js";
 import { Fences } from "./fences.js";
@@ -28,7 +28,7 @@ export class Answer {
     this.ids = [];
   }
 
-  /** Take one chunk of the stream; gives the text it brought. */
+  /** Take one chunk of the stream; returns its text. */
   add(chunk) {
     const choice = chunk.choices?.[0];
     const fresh = choice?.delta?.content ?? "";
@@ -54,7 +54,7 @@ export class Answer {
     this.times.push([now - this.begun, this.ids.length]);
   }
 
-  /** Text that came without its passes. */
+  /** Show text that came without its passes. */
   spell() {
     const said = this.said.splice(0);
     this.folds.put([this.made({ text: said.map(({ text }) => text).join(""), from: "plain" }, -1)], said);
@@ -96,7 +96,7 @@ export class Answer {
     return this.times.length ? this.times.at(-1)[0] : 0;
   }
 
-  /** Tokens a second, the first pass, which read the prompt, left out. */
+  /** Tokens per second, without the first pass, which read the prompt. */
   get speed() {
     const first = this.times[0]?.[1] ?? 0;
     return this.seconds > 0 ? (this.ids.length - first) / this.seconds : 0;
@@ -123,7 +123,7 @@ export class Answer {
   }
 }
 
-/** A share in words. */
+/** A share as a percentage. */
 export const percent = (share) => `${Math.round(100 * share)} %`;
 
 /** A number with its noun. */

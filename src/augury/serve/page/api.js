@@ -2,7 +2,7 @@
 
 const SILENT = "The server does not answer. Trying again until it does; Esc gives up.";
 
-/** Something that went wrong, in words; `again` is how many seconds to wait before the next try, if one makes sense. */
+/** An error with a message for the user; `again` is the seconds to wait before a retry, if one makes sense. */
 export class Trouble extends Error {
   constructor(message, { status = 0, again = null, full = false } = {}) {
     super(message);

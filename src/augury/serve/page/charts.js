@@ -1,5 +1,5 @@
-// Six small charts of the last two minutes. The library is large, so it comes after everything else; figures do not
-// wait for it.
+// Six small charts of the last two minutes. The library is large, so it is loaded after everything else; the figures do
+// not wait for it.
 
 import { percent } from "./answer.js";
 import { byId, make } from "./dom.js";

@@ -1,4 +1,4 @@
-// The conversation: questions, answers, and what the model is told of them.
+// The conversation: questions, answers, and the messages that the model gets.
 
 import { Answer } from "./answer.js";
 import { byId, make } from "./dom.js";
@@ -15,7 +15,7 @@ export class Chat {
     inspector.watch(this.list, (token) => this.answers.find((answer) => answer.tokens.contains(token)));
   }
 
-  /** Begin anew. */
+  /** Start a new conversation. */
   clear() {
     this.messages = [];
     this.answers = [];
@@ -59,7 +59,7 @@ export class Chat {
     }
   }
 
-  /** A question that got no answer goes back to where it was typed. */
+  /** Take a question that got no answer, and its items, off the page. */
   forget(answer, ...items) {
     this.answers = this.answers.filter((other) => other !== answer);
     for (const item of items) item.remove();
@@ -67,7 +67,7 @@ export class Chat {
   }
 }
 
-/** Reads the answer to a screen reader sentence by sentence; token by token would be stammering. */
+/** Passes the answer to a screen reader sentence by sentence; token by token, it would stammer. */
 class Voice {
   constructor() {
     this.waiting = "";

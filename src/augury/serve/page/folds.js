@@ -15,7 +15,7 @@ export function pieces(delta) {
   return found;
 }
 
-/** The folds of one answer, and the tokens that wait for a word on where they belong: a format's own marks. */
+/** The folds of one answer, and the tokens whose place is not known yet: a format's own marks. */
 export class Folds {
   constructor(tokens) {
     this.outside = this.place = tokens;
@@ -23,7 +23,7 @@ export class Folds {
     this.waiting = [];
   }
 
-  /** Put the tokens of a pass where its pieces say; before a fold its marks go into it, after it too. */
+  /** Put the tokens of a pass where its pieces belong; the marks before and after a fold go into it. */
   put(elements, said) {
     const whole = elements.map((element) => element.textContent).join("");
     let from = 0;
@@ -65,7 +65,7 @@ export class Folds {
     return body;
   }
 
-  /** Nothing more comes that could say where they belong: they stay with what is before them. */
+  /** Put the waiting tokens into the current place: nothing more will say where they belong. */
   flush() {
     this.place.append(...this.waiting.splice(0));
   }

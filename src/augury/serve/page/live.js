@@ -1,10 +1,10 @@
-// The engine's figures, asked for every second while somebody can see them.
+// The engine's figures, fetched every second while the page is visible.
 
 import { live } from "./api.js";
 
 const SECOND = 1000;
 
-/** Asks, and tells those who listen; null stands for a server that does not answer. */
+/** Fetches the figures for its listeners; null stands for a server that does not answer. */
 export class Pulse {
   constructor(settings) {
     this.settings = settings;
@@ -16,7 +16,7 @@ export class Pulse {
     this.listeners.push(listener);
   }
 
-  /** Ask now, and again every second. */
+  /** Fetch now, and again every second. */
   async run() {
     for (;;) {
       if (!document.hidden) await this.beat();

@@ -87,7 +87,7 @@ function choose(tab) {
   }
   say(byId("notice"), null);
   if (racing) {
-    offered = chat.latest ?? EXAMPLES[0].text; // a race needs a prompt, and nobody wants to think of one
+    offered = chat.latest ?? EXAMPLES[0].text; // a race needs a prompt, so offer one
     restore(race.latest ?? offered);
   } else if ([race.latest, offered].includes(question.value)) question.value = "";
   fit();
@@ -174,5 +174,5 @@ show();
 pulse.listen(headline);
 pulse.listen((live) => charts.update(live));
 pulse.run();
-// The charts wait until the page has had its say.
+// The charts are loaded once the page is idle.
 (globalThis.requestIdleCallback ?? setTimeout)(() => charts.load());

@@ -25,7 +25,7 @@ class Lane {
     this.bar.value = Math.min(1, this.answer.ids.length / of);
   }
 
-  /** Move the bar as it moved when this lane ran, so many seconds in. */
+  /** Set the bar to where it was `seconds` into this lane's run. */
   replay(seconds) {
     const { times, ids } = this.answer;
     const tokens = times.findLast(([at]) => at <= seconds)?.[1] ?? 0;

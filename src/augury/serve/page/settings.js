@@ -11,7 +11,7 @@ const NUMBERS = { k: "k", temperature: "temperature", maxTokens: "max-tokens", s
 export class Settings {
   constructor() {
     this.values = { speculation: true, k: null, temperature: 0, maxTokens: 256, seed: null, more: "", ...stored() };
-    this.loaded = null; // tokens that the server may draft; null as long as nobody knows
+    this.loaded = null; // tokens that the server may draft; null until that is known
     byId("key").value = sessionStorage.getItem(KEY) ?? "";
     byId("key").addEventListener("input", () => sessionStorage.setItem(KEY, byId("key").value));
     byId("settings").open = matchMedia("(min-width: 961px)").matches;
@@ -19,7 +19,7 @@ export class Settings {
     this.write();
   }
 
-  /** What the server has loaded bounds what can be asked for. */
+  /** Limit what can be asked for to what the server has loaded. */
   bound(tokens) {
     if (tokens === this.loaded) return;
     this.loaded = tokens;
@@ -80,7 +80,7 @@ export class Settings {
   }
 }
 
-/** A JSON object in words, {} of none; null for anything else. */
+/** Parse a JSON object, {} if the text is empty; null for anything else. */
 function object(words) {
   try {
     const value = words.trim() ? JSON.parse(words) : {};

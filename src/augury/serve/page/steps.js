@@ -1,4 +1,4 @@
-// One pass of the model laid open: the draft tree, what the model thought of each node, which path it took.
+// One forward pass in detail: the draft tree, the model's probability of each node, and the path that was accepted.
 
 import { origin } from "./answer.js";
 import { byId, draw, make } from "./dom.js";
@@ -14,11 +14,11 @@ const NARROW = matchMedia("(max-width: 960px)");
 export class Inspector {
   constructor() {
     this.box = byId("step");
-    this.held = null; // the answer whose token somebody looks at
+    this.held = null; // the answer whose token is hovered or focused
     this.drawn = 0;
   }
 
-  /** Leave room for a chain of so many, so that nothing below moves while passes go by. */
+  /** Leave room for a chain of `tokens`, so that nothing below moves from pass to pass. */
   reserve(tokens) {
     byId("step-tree").style.setProperty("--rows", Math.min(tokens + 2, 13));
   }
@@ -60,7 +60,7 @@ export class Inspector {
     this.held = null;
   }
 
-  /** The latest pass of an answer that streams. */
+  /** Show the latest pass of an answer that streams. */
   follow(answer) {
     const now = performance.now();
     if (this.held || !answer.steps.length || now - this.drawn < EVERY) return;
@@ -68,7 +68,7 @@ export class Inspector {
     this.show(answer, answer.steps.length - 1, null);
   }
 
-  /** An answer that has ended: the pass that brought most. */
+  /** Of an answer that has ended, show the pass that brought most tokens. */
   rest(answer) {
     const sizes = answer.steps.map((step) => step.tokens.length);
     if (!this.held && sizes.length) this.show(answer, sizes.indexOf(Math.max(...sizes)), null);

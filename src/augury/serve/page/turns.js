@@ -1,8 +1,8 @@
-// A request that does not give up while giving up would be premature: busy, leaving and silent servers are asked again.
+// A request that retries where it makes sense: with servers that are busy, shutting down or silent.
 
 import { answer, Trouble } from "./api.js";
 
-/** Stream one answer into `into`; `say` gets words about what is in the way, or null once nothing is. */
+/** Stream one answer into `into`; `say` gets a message about what is in the way, or null once nothing is. */
 export async function stream(body, key, into, signal, { say, step }) {
   for (;;) {
     try {

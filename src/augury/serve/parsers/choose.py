@@ -50,7 +50,7 @@ TOOL_PARSERS: dict[str, Callable[[Tools], Format]] = {
     "qwen3_xml": qwen3_coder,
 }
 REASONING_PARSERS = (*FAMILIES, GRANITE, HARMONY_REASONING)
-# The first whose marks are all in the template.
+# The first parser whose marks are all in the chat template is the one.
 SIGNS: tuple[tuple[str, tuple[str, ...]], ...] = (
     (HARMONY, ("<|channel|>", "<|start|>")),
     ("deepseek_v3", ("<｜tool▁calls▁begin｜>", "```json")),
@@ -75,7 +75,7 @@ def recognised(template: str) -> str | None:
 
 
 def named_parsers(tool: str | None, reasoning: str | None) -> Parsers:
-    """The parsers of these names; others are refused with those there are."""
+    """The parsers of these names; an unknown name is refused with a list of the known ones."""
     for flag, name, known in (
         ("--tool-call-parser", tool, TOOL_PARSERS),
         ("--reasoning-parser", reasoning, REASONING_PARSERS),
@@ -86,7 +86,7 @@ def named_parsers(tool: str | None, reasoning: str | None) -> Parsers:
 
 
 def settled(named: Parsers, enabled: bool, template: str) -> Parsers:
-    """The parsers that a server uses: that of calls only if models may call freely, by its name or by the template."""
+    """The parsers that a server uses: one for calls only if models may call freely, by its name or by the template."""
     tool = (named.tool or recognised(template)) if enabled else None
     if enabled and tool is None:
         why = "the chat template has none of the marks of calls that are known here"
@@ -95,7 +95,7 @@ def settled(named: Parsers, enabled: bool, template: str) -> Parsers:
 
 
 class Parsers(NamedTuple):
-    """What a server reads in answers; None: nothing of the kind."""
+    """The names of a server's parsers; None if it does not parse calls, or reasoning."""
 
     tool: str | None = None
     reasoning: str | None = None
@@ -116,9 +116,9 @@ class Parsers(NamedTuple):
         return FAMILIES.get(self.reasoning or "")
 
     def of(self, tools: Tools | None, begins: bool | None = True) -> Chain:
-        """A parser for one answer: of calls if there are `tools`, and of reasoning.
+        """A parser for one answer: for calls if there are `tools`, and for reasoning.
 
-        That `begins` the answer (True), comes after its mark (False), or is not there (None).
+        `begins`: reasoning begins the answer (True), comes after its mark (False), or is not there (None).
         """
         if self.harmony:
             return Chain([Parser(harmony)])

@@ -10,7 +10,7 @@ CALL, ARGUMENTS = "call", "arguments"  # a call's name begins it; its arguments 
 
 
 class Event(NamedTuple):
-    """One thing of an answer: a piece of text of some kind, or the name of a function that is called."""
+    """One part of an answer: a piece of text of some kind, or the name of a function that is called."""
 
     kind: str
     text: str

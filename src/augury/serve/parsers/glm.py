@@ -18,7 +18,7 @@ NAMED = re.compile(r"[\w.:/-]{1,512}")
 
 
 def glm45(tools: Tools) -> Format:
-    """Calls between tags; the schemas say which values are no texts."""
+    """Calls between tags; the schemas say which values are not strings."""
 
     def read(reader: Reader) -> Steps[None]:
         while (yield from reader.upto(BEGINS, reader.content)):
@@ -44,7 +44,7 @@ def _members(reader: Reader, arguments: Arguments, mark: str) -> Steps[None]:
             yield from reader.literal(VALUE)
             arguments.begin(key.text.strip())
             if not (yield from reader.upto(VALUE_ENDS, arguments.add, take=False)):
-                return  # cut off in a value: what has come of it stands
+                return  # cut off in a value: what has come of it is kept
             arguments.end()
             mark = yield from reader.upto(INSIDE, nowhere, take=False)
     yield from reader.literal(CALL_END)

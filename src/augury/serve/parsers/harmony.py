@@ -1,4 +1,4 @@
-"""gpt-oss: messages with a channel each. Analysis is reasoning, what is sent `to=functions.NAME` a call."""
+"""gpt-oss: messages with a channel each. Analysis is reasoning; a message `to=functions.NAME` is a call."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ANALYSIS, FUNCTIONS = "analysis", "functions."
 
 
 class Header(NamedTuple):
-    """What stands before a message."""
+    """The header of a message."""
 
     channel: str
     recipient: str

@@ -16,7 +16,7 @@ LONGEST_NAME = 512
 
 
 def string(reader: Reader, sink: Sink, held: Held | None = None) -> Steps[bool]:
-    """Read a string with its quotes; whether it is whole."""
+    """Read a string with its quotes; returns whether it is complete."""
     if not (yield from reader.literal('"', sink)):
         return False
     while held is None or not held.full:
@@ -29,7 +29,7 @@ def string(reader: Reader, sink: Sink, held: Held | None = None) -> Steps[bool]:
 
 
 def value(reader: Reader, sink: Sink, held: Held | None = None) -> Steps[bool]:
-    """Read a value; whether it is whole. A sign that JSON does not have outside strings ends it."""
+    """Read a value; returns whether it is complete. A character that JSON does not have outside strings ends it."""
     first = yield from reader.peek()
     if first == '"':
         return (yield from string(reader, sink, held))
@@ -68,7 +68,7 @@ class _Object:
             self.held.add(text)
 
     def member(self) -> Steps[bool]:
-        """Read `"key": value`; whether it was well formed."""
+        """Read `"key": value`; returns whether it was well formed."""
         key = yield from self._text()
         yield from self.reader.space(self.keep, self.held)
         if key is None or not (yield from self.reader.literal(":", self.keep)):
@@ -91,7 +91,7 @@ class _Object:
         return (yield from value(self.reader, self.reader.arguments))
 
     def call(self) -> None:
-        """The name is known and the arguments are there."""
+        """Emit the call by its name, with the arguments that came before it."""
         self.called = True
         self.reader.call(self.name or "")
         self.reader.arguments(self.early)
@@ -107,7 +107,7 @@ class _Object:
 
 
 def call_object(reader: Reader, held: Held) -> Steps[bool]:
-    """Read one call, its keys in any order; if it is none, `held` has what was read."""
+    """Read one call, its keys in any order; returns whether it is one. If not, `held` has what was read."""
     found = _Object(reader, held)
     if not (yield from reader.literal("{", held.add)):
         return False
@@ -126,7 +126,7 @@ def call_object(reader: Reader, held: Held) -> Steps[bool]:
 
 
 def call_list(reader: Reader, held: Held) -> Steps[bool]:
-    """Read [call, call, ...]; if the first is no call, `held` has what was read."""
+    """Read [call, call, ...]; returns whether there was a call. If the first is not one, `held` has what was read."""
     if not (yield from reader.literal("[", held.add)):
         return False
     called = False

@@ -14,7 +14,7 @@ WORD = re.compile(r"[^\[{]*")
 
 
 def mistral(reader: Reader) -> Steps[None]:
-    """Both ways to write calls; which one it is shows after the mark."""
+    """Both formats of calls; what follows the mark tells which one it is."""
     while (yield from reader.upto(BEGINS, reader.content)):
         held = Held(BEGIN)
         yield from reader.space(held.add, held)

@@ -30,7 +30,7 @@ class NoCall(ValueError):
 
 
 def pythonic(reader: Reader) -> Steps[None]:
-    """A list of calls at the beginning of the answer; each goes out when it is whole."""
+    """A list of calls at the beginning of the answer; each is emitted when it is complete."""
     held = Held()
     yield from reader.space(held.add, held)
     if (yield from reader.peek()) == "<":
@@ -49,7 +49,7 @@ def pythonic(reader: Reader) -> Steps[None]:
 
 
 def _call(reader: Reader, held: Held) -> Steps[bool]:
-    """Read one call; what is none stays in `held`."""
+    """Read one call; returns whether it is one. If not, `held` has what was read."""
     own = Held()
     yield from reader.space(held.add, held)
     yield from reader.run(NAME, twice(held, own), held)
@@ -65,7 +65,7 @@ def _call(reader: Reader, held: Held) -> Steps[bool]:
 
 
 def _bracket(reader: Reader, held: Held, own: Held) -> Steps[bool]:
-    """Read from an opening bracket to the one that closes it."""
+    """Read from an opening bracket to the one that closes it; returns whether it was closed."""
     sink, depth = twice(held, own), 0
     while not held.full:
         yield from reader.run(INSIDE, sink, held)
@@ -95,7 +95,7 @@ def _quoted(reader: Reader, quote: str, sink: Sink, held: Held) -> Steps[bool]:
 
 
 class _Tokens:
-    """A call's words and signs, one after another."""
+    """The tokens of a call, one after another."""
 
     def __init__(self, text: str) -> None:
         self._rest = self._split(text)
@@ -113,7 +113,7 @@ class _Tokens:
         yield "end", ""
 
     def take(self, *expected: str) -> tuple[str, str]:
-        """The next one, which must be of a kind or one of some signs."""
+        """Take the next token, which must be of an expected kind or an expected sign."""
         now = self.kind, self.text
         if now[0] not in expected and now[1] not in expected:
             raise NoCall(self.text)

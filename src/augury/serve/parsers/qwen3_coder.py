@@ -18,7 +18,7 @@ VALUE_ENDS = Marks(KEY_END, KEY, FUNCTION_END, CALL_END)
 
 
 def qwen3_coder(tools: Tools) -> Format:
-    """Calls between tags; the schemas say which values are no texts."""
+    """Calls between tags; the schemas say which values are not strings."""
 
     def read(reader: Reader) -> Steps[None]:
         while mark := (yield from reader.upto(BEGINS, reader.content)):
@@ -50,7 +50,7 @@ def _function(reader: Reader, tools: Tools, held: Held) -> Steps[bool]:
         arguments.begin(key)
         mark = yield from reader.upto(VALUE_ENDS, arguments.add, take=False)
         if not mark:
-            return True  # cut off in a value: what has come of it stands
+            return True  # cut off in a value: what has come of it is kept
         arguments.end()
         yield from reader.literal(KEY_END)
         mark = yield from reader.upto(INSIDE, nowhere, take=False)
@@ -61,7 +61,7 @@ def _function(reader: Reader, tools: Tools, held: Held) -> Steps[bool]:
 
 
 def _name(reader: Reader, held: Held) -> Steps[str]:
-    """What stands before the next `>`; "" if that is no name."""
+    """Read up to the next `>`; returns the name before it, or "" if there is none."""
     name = Held()
     yield from reader.run(NAMED, twice(held, name), held)
     closed = yield from reader.literal(">", held.add)

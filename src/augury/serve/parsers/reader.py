@@ -1,9 +1,9 @@
-"""The one incremental part of all parsers: text that comes in pieces, read as if all of it were there.
+"""The incremental part that all parsers share: text that comes in pieces, read as if all of it were there.
 
-A format is a generator that reads from a `Reader` from the beginning of an answer to its end, and gives the
-interpreter back wherever it needs more than has come. Each of the reader's steps decides by the text alone: it lets
-out what no later text can change, and keeps at most the beginning of a mark. So what has come of a text never depends
-on how it was cut, by tokens or by drafts of any length.
+A format is a generator that reads an answer from a `Reader`, from beginning to end, and yields wherever it needs more
+text than has come. Each of the reader's steps decides by the text alone: it emits what no later text can change, and
+keeps at most the beginning of a mark. So the events of a text never depend on how it was split, by tokens or by drafts
+of any length.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Result = TypeVar("Result")
 Steps = Generator[None, None, Result]  # yields where it waits for more text
 Sink = Callable[[str], None]
 SPACE = re.compile(r"\s*")
-LONGEST = 1 << 16  # characters that are kept until it is known what they are; after that they are content
+LONGEST = 1 << 16  # characters that are kept at most until it is known what they are; beyond that they are content
 
 
 class Marks:
@@ -43,7 +43,7 @@ marks = cache(Marks)  # for marks that a table names
 
 
 class Held:
-    """Text that is a call, or else is content; there is a limit to it."""
+    """Text that is kept until it proves to be a call or content; its length is limited."""
 
     def __init__(self, text: str = "") -> None:
         self._pieces, self._size = [text], len(text)
@@ -60,7 +60,7 @@ class Held:
 
     @property
     def full(self) -> bool:
-        """Whether it is longer than anything that is waited for."""
+        """Whether it has reached the limit."""
         return self._size >= LONGEST
 
     @property
@@ -70,7 +70,7 @@ class Held:
 
 
 def twice(one: Held, other: Held) -> Sink:
-    """A sink for what is kept for two reasons."""
+    """A sink that adds to both of two kept texts."""
 
     def add(text: str) -> None:
         one.add(text)
@@ -95,7 +95,7 @@ class Reader:
 
     @property
     def kept(self) -> int:
-        """Characters that wait for what comes after them."""
+        """Characters that are kept until it is known what comes after them."""
         return len(self._text) - self._at
 
     def put(self, text: str) -> None:
@@ -105,7 +105,7 @@ class Reader:
     # What is found.
 
     def content(self, text: str) -> None:
-        """Say a piece of content; white space beside a call is not part of it."""
+        """Emit a piece of content; white space beside a call is not part of it."""
         if self._after_call:
             text = text.lstrip()
         if text and (said := text.rstrip()):
@@ -117,24 +117,24 @@ class Reader:
             self._white.append(text)
 
     def reasoning(self, text: str) -> None:
-        """Say a piece of reasoning."""
+        """Emit a piece of reasoning."""
         self._say(REASONING, text)
 
     def plain(self, text: str) -> None:
-        """Say a piece of content as it is: where another parser looks for calls."""
+        """Emit a piece of content as it is, for another parser to look for calls in."""
         self._say(CONTENT, text)
 
     def call(self, name: str) -> None:
-        """Say that a function is called."""
+        """Emit the call of a function."""
         self._white, self._after_call = [], True
         self.events.append(Event(CALL, name))
 
     def arguments(self, text: str) -> None:
-        """Say a piece of the latest call's arguments."""
+        """Emit a piece of the latest call's arguments."""
         self._say(ARGUMENTS, text)
 
     def close(self) -> None:
-        """Let out the white space at the end."""
+        """Emit the white space at the end."""
         self._say(CONTENT, "".join(self._white))
         self._white = []
 
@@ -147,13 +147,13 @@ class Reader:
     def upto(self, marks: Marks, sink: Sink, held: Held | None = None, take: bool = True) -> Steps[str]:
         """Read up to and including the first of some marks, which is returned; "" if there is none.
 
-        `held` sets how far is looked; `take=False` leaves the mark where it is.
+        `held` limits how far to look; `take=False` leaves the mark where it is.
         """
         while True:
             found = marks.search(self._text, self._at)
             kept = 0 if found or self.ended else marks.begun(self._text, self._at)
             end = found.start() if found else len(self._text) - kept
-            over = held is not None and end - self._at > held.room  # by the text alone, however it is cut
+            over = held is not None and end - self._at > held.room  # by the text alone, however it is split
             begin, self._at = self._at, self._at + held.room if held is not None and over else end
             sink(self._text[begin : self._at])
             if over or (self.ended and not found):
@@ -192,7 +192,7 @@ class Reader:
         return self._text[self._at : self._at + 1]
 
     def take(self, count: int, sink: Sink) -> Steps[str]:
-        """Read so many characters; fewer at the end."""
+        """Read `count` characters; fewer at the end."""
         while len(self._text) - self._at < count and not self.ended:
             yield
         found = self._text[self._at : self._at + count]
@@ -201,7 +201,7 @@ class Reader:
         return found
 
     def literal(self, text: str, sink: Sink = nowhere) -> Steps[bool]:
-        """Read this text if it is the next, else nothing."""
+        """Read this text if it comes next, else nothing; returns whether it did."""
         while not self._text.startswith(text, self._at):
             have = len(self._text) - self._at
             if self.ended or have >= len(text) or self._text[self._at :] != text[:have]:
@@ -216,7 +216,7 @@ Format = Callable[[Reader], Steps[Any]]
 
 
 class Parser:
-    """A format at work on one answer."""
+    """Runs a format over one answer."""
 
     def __init__(self, form: Format) -> None:
         self.reader = Reader()
@@ -224,14 +224,14 @@ class Parser:
         self._over = False
 
     def feed(self, text: str) -> list[Event]:
-        """Take more of the answer; what it settles."""
+        """Take more of the answer; returns the events that it settles."""
         if text:
             self.reader.put(text)
             self._go_on()
         return self._new()
 
     def finish(self) -> list[Event]:
-        """The answer has ended; what was still open."""
+        """End the answer; returns the events that were still open."""
         self.reader.ended = True
         self._go_on()
         self.reader.close()
@@ -254,17 +254,17 @@ class Chain:
 
     @property
     def kept(self) -> int:
-        """Characters that wait for what comes after them, in all readers."""
+        """Characters that are kept until it is known what comes after them, in all readers."""
         return sum(parser.reader.kept for parser in self._parsers)
 
     def feed(self, text: str) -> list[Event]:
-        """Take more of the answer; what it settles."""
+        """Take more of the answer; returns the events that it settles."""
         if len(self._parsers) == 1:  # as nearly always
             return self._parsers[0].feed(text)
         return self._through(self._parsers, [Event(CONTENT, text)] if text else [])
 
     def finish(self) -> list[Event]:
-        """The answer has ended; what was still open."""
+        """End the answer; returns the events that were still open."""
         found: list[Event] = []
         for number, parser in enumerate(self._parsers):
             found += self._through(self._parsers[number + 1 :], parser.finish())

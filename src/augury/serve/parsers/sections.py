@@ -21,7 +21,7 @@ class Section(NamedTuple):
     call_end: str
     separator: str
     named: Callable[[str], str]
-    fenced: bool = False  # the name stands after the mark on a line of its own, the arguments in a fence
+    fenced: bool = False  # the name is on the line after the mark, the arguments are in a fence
 
 
 def _section(reader: Reader, of: Section) -> Steps[None]:

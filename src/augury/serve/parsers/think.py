@@ -12,7 +12,7 @@ class Family(NamedTuple):
 
     begin: str = "<think>"
     end: str = "</think>"
-    begins: bool = True  # an answer begins with reasoning, whether or not it says so
+    begins: bool = True  # an answer begins with reasoning, with or without its mark
     stops: tuple[str, ...] = ()  # marks of calls, which end the reasoning as well
     switch: tuple[str, ...] = ("enable_thinking", "thinking")  # of the chat template, that turn it off
     default: bool = True  # whether the template thinks by default

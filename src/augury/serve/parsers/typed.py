@@ -1,4 +1,4 @@
-"""Arguments that a model writes as text between tags, as JSON: by the type that the tool's schema gives each."""
+"""Converts arguments that a model writes as text between tags to JSON, by the types in the tool's schema."""
 
 from __future__ import annotations
 
@@ -102,30 +102,30 @@ def typed(text: str, types: set[str]) -> Any:
 
 
 def as_json(value: Any) -> str:
-    """A value as JSON that can be sent: a lone surrogate, which a model may write as an escape, stays one."""
+    """A value as JSON that can be sent: a lone surrogate, which a model may write as an escape, stays an escape."""
     text = json.dumps(value, ensure_ascii=False)
     return text if encodable(text) else json.dumps(value)
 
 
 def encodable(text: str) -> bool:
-    """Whether a text has a form in UTF-8."""
+    """Whether a text can be encoded in UTF-8."""
     return text.isascii() or not SURROGATE.search(text)
 
 
 class Arguments:
-    """Writes a call's arguments as one JSON object; long texts go out while they are being written."""
+    """Writes a call's arguments as one JSON object; strings are emitted while they are being written."""
 
     def __init__(self, reader: Reader, schemas: Schemas, lines: bool = False) -> None:
         self._reader, self._schemas = reader, schemas
-        self._lines = lines  # whether a text stands between line ends that are not its own
+        self._lines = lines  # whether a value is wrapped in line ends that are not its own
         self._first = True
-        self._types: set[str] | None = None  # of a value that is kept until it is whole
+        self._types: set[str] | None = None  # of a value that is kept until it is complete
         self._kept = Held()
         self._begun = False  # whether the value has a first character
         self._newline = False  # a line end that is the value's own only if something follows
 
     def begin(self, key: str) -> None:
-        """A value follows."""
+        """Start the value of a key."""
         self._reader.arguments(("{" if self._first else ", ") + json.dumps(key, ensure_ascii=False) + ": ")
         self._first = self._begun = self._newline = False
         types = types_of(self._schemas.get(key))
@@ -134,7 +134,7 @@ class Arguments:
             self._reader.arguments('"')
 
     def add(self, text: str) -> None:
-        """More of the value."""
+        """Add to the value."""
         if self._lines and text:
             text = self._between(text)
         if self._types is None:
@@ -148,7 +148,7 @@ class Arguments:
             self._write(self._kept.text + text[room:])
 
     def end(self) -> None:
-        """The value is whole."""
+        """End the value."""
         if self._types is None:
             self._reader.arguments('"')
         else:
@@ -156,11 +156,11 @@ class Arguments:
             self._types = None
 
     def close(self) -> None:
-        """No more values."""
+        """End the object."""
         self._reader.arguments("{}" if self._first else "}")
 
     def _between(self, text: str) -> str:
-        """A piece of the value without the line end before it, and with the one that may end it kept back."""
+        """A piece of the value without the line end before it; one at its end is held back."""
         if not self._begun:
             text = text.removeprefix("\n")
         self._begun = True

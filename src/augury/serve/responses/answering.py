@@ -21,7 +21,7 @@ Keep = Callable[[str, bytes, bytes], None]
 
 
 class Asked(NamedTuple):
-    """What a response answers."""
+    """The request that a response answers, and what it continues from."""
 
     request: ResponsesRequest
     before: list[dict[str, Any]]  # items of the conversation that it continues
@@ -32,7 +32,7 @@ class ResponseAnswers(Answers):
     """The one answer to a request, as output items."""
 
     def attend(self, asked: Asked, keep: Keep, count: Any) -> None:
-        """Say what was asked, where the response is kept, and what counts a text's tokens."""
+        """Set what was asked, the function that keeps the response, and the one that counts a text's tokens."""
         self.asked, self._before, self._repeated = asked
         self._keep, self._tokens_of = keep, count
         self.head["id"] = new_id("resp")
@@ -71,7 +71,7 @@ class ResponseAnswers(Answers):
             await updates.aclose()  # type: ignore[attr-defined]
 
     def _told(self, text: str, end: dict[str, Any] | None) -> list[Told]:
-        """The events of more text."""
+        """The API's events for more text."""
         found: list[Told] = []
         for event, _ in self._speech.take(text, bool(end)):
             if event.kind == REASONING:
@@ -102,7 +102,7 @@ class ResponseAnswers(Answers):
         return response | self._figures()
 
     def _kept(self, response: dict[str, Any]) -> bytes:
-        """A response as JSON; it is kept so, unless it is not to be."""
+        """A response as JSON; it is also kept, unless `store` is false."""
         told = written(response)
         if self.asked.store is not False:
             items = [*self._before, *self.asked.items(), *self._writer.items]
@@ -145,5 +145,5 @@ class ResponseAnswers(Answers):
 
 
 def _event(told: Told) -> bytes:
-    """An event with all of a response, which may be long, as it is sent."""
+    """The bytes of an event that carries a whole response, which may be long."""
     return f"event: {told['type']}\ndata: ".encode() + written(told) + b"\n\n"

@@ -1,4 +1,4 @@
-"""Items of a response's input as the messages of a chat."""
+"""Converts a response's input items to the messages of a chat."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def _add_call(found: list[dict[str, Any]], item: Item, thoughts: str) -> None:
 
 
 def _text(content: Any, number: int) -> str:
-    """A text, or the texts of parts."""
+    """A text as it is, or the texts of parts joined."""
     if content is None or isinstance(content, str):
         return content or ""
     parts = content if isinstance(content, list) else [content]

@@ -1,6 +1,6 @@
-"""What a response repeats of its request, and what is kept of a conversation: bounded before anything of it is written.
+"""Limits on what a response repeats of its request and keeps of a conversation: checked before any of it is written.
 
-Values are counted beside characters, since an empty list is two characters of JSON and takes 56 bytes in memory.
+Values are counted as well as characters, since an empty list is two characters of JSON and takes 56 bytes in memory.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ def written(value: Any) -> bytes:
 
 
 def written_items(items: list[dict[str, Any]]) -> bytes:
-    """The same for a list, item by item: one call for all would keep the interpreter as long as it runs."""
+    """A list as JSON, written item by item: one call for all would hold the GIL as long as it runs."""
     return b"[" + b",".join(map(written, items)) + b"]"
 
 
 def measured(value: Any, most_values: int, most_characters: int) -> int | None:
-    """About how many bytes of JSON a value comes to; None, as soon as that is known, where it holds too much."""
+    """About how many bytes of JSON a value comes to; None, as soon as that is known, if it holds too much."""
     values = characters = 0
     left = [value]
     while left:
@@ -48,7 +48,7 @@ def measured(value: Any, most_values: int, most_characters: int) -> int | None:
 
 
 def check_echo(asked: Any) -> int:
-    """Refuse a request whose response would repeat too much; about how many bytes it repeats."""
+    """Refuse a request whose response would repeat too much; returns about how many bytes it repeats."""
     _check_metadata(asked.metadata)
     size = len(asked.instructions or "")
     for name in REPEATED:
@@ -61,7 +61,7 @@ def check_echo(asked: Any) -> int:
 
 
 def check_conversation(items: list[dict[str, Any]]) -> int:
-    """Refuse a conversation of more values than any client's; about how many bytes it has."""
+    """Refuse a conversation of too many values; returns about how many bytes it has."""
     found = measured(items, CONVERSATION, 1 << 62)
     if found is None:
         raise ApiError(400, f"input: the conversation may hold {CONVERSATION} values.", "input")

@@ -1,4 +1,4 @@
-"""What an answer says as output items of the Responses API, and as the events that tell of them."""
+"""An answer as output items of the Responses API, and as the events that stream them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Writer:
         self._kind = ""
 
     def write(self, event: Event) -> Iterator[Told]:
-        """What an event of the parser tells."""
+        """Yield the API's events for an event of the parser."""
         if event.kind == CALL:
             yield from self.close()
             yield from self._begin(CALL, self._call(event.text))

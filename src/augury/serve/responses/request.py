@@ -1,4 +1,4 @@
-"""POST /v1/responses: OpenAI's newer request, and the chat that it comes to."""
+"""POST /v1/responses: OpenAI's newer request, and its conversion to a chat request."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from augury.serve.responses.conversation import Item, messages
 from augury.serve.responses.echo import check_conversation, check_echo, written
 
 SAME = (*DIRECT, "model", "parallel_tool_calls", "include_reasoning", "cache_salt", "speculative", "structured_outputs")
-# What OpenAI does on its own machines; each with the values that ask for nothing.
+# What only OpenAI's own servers do; each with the values that ask for nothing.
 REFUSED: dict[str, tuple[tuple[Any, ...], str]] = {
     "n": ((None, 1), "a response is one answer; ask again for another"),
     "background": ((None, False), "answers are not kept running without a client; leave it out"),
@@ -52,7 +52,7 @@ class ResponsesRequest(Generation):
     chat_template_kwargs: dict[str, Any] | None = None
 
     def check(self) -> int:
-        """Refuse what cannot be done here; about how many bytes the response repeats."""
+        """Refuse what cannot be done here; returns about how many bytes the response repeats."""
         size = check_echo(self) + check_conversation(self.items())
         for name, (nothing, why) in REFUSED.items():
             given = getattr(self, name, (self.model_extra or {}).get(name))
@@ -69,13 +69,13 @@ class ResponsesRequest(Generation):
         return size
 
     def items(self) -> list[Item]:
-        """What is new in the conversation."""
+        """The items that this request adds to the conversation."""
         if isinstance(self.input, str):
             return [{"type": "message", "role": "user", "content": self.input}]
         return self.input
 
     def chat(self, before: list[Item]) -> ChatRequest:
-        """The same as a request for a chat, after the items of an earlier response."""
+        """Convert it to a chat request that continues from the items of an earlier response."""
         given = {name: value for name in SAME if (value := getattr(self, name)) is not None}
         conversation = messages([*before, *self.items()], self.instructions)
         try:

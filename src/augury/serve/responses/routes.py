@@ -69,5 +69,5 @@ def _prepared(body: ResponsesRequest, store: Store) -> tuple[ChatRequest, Asked]
     earlier = body.previous_response_id
     before = json.loads(store.get(body.client, earlier, "previous_response_id").items) if earlier is not None else []
     if before:
-        size += check_conversation([*before, *body.items()])  # turn by turn it may have grown
+        size += check_conversation([*before, *body.items()])  # it may have grown turn by turn
     return body.chat(before), Asked(body, before, size)

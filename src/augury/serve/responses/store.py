@@ -68,7 +68,7 @@ class Store:
         return found
 
     def forget(self, client: str, name: str) -> None:
-        """Let go of a response."""
+        """Drop a response; 404 if there is none."""
         self.get(client, name)
         with self._lock:
             if name in self._kept[client]:
