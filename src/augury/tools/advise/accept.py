@@ -72,7 +72,7 @@ class Replayed:
 
 @dataclass(frozen=True)
 class Rated:
-    """Marginal acceptance rates by position, with samples of their uncertainty; every draft has exactly K tokens."""
+    """Marginal acceptance rates by position, with samples of their uncertainty; a draft always has K tokens."""
 
     marginal: np.ndarray  # [1 + SAMPLES, most]: share of drafts accepted through each position, non-increasing
     share: float = 1.0  # of steps that have a draft

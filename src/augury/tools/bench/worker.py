@@ -103,7 +103,7 @@ def machine_seconds() -> float:
 
 @contextmanager
 def _environment(threads: int) -> Iterator[None]:
-    """Set the thread limits of children started inside, read by libraries as they load; they inherit our wait policy."""
+    """Set the thread limits that libraries in child processes read on loading; our OpenMP wait policy is inherited."""
     before = dict(os.environ)
     os.environ.update(dict.fromkeys(THREAD_VARIABLES, str(threads)))
     try:

@@ -49,7 +49,7 @@ class TraceMeans:
 
 
 def work_of(sessions: list[SessionShape], pace: Pace, percentile: float) -> TraceMeans:
-    """A trace's work if sessions find their earlier turns and shared beginnings in the cache; cold misses are neglected."""
+    """A trace's work if sessions find their earlier turns and shared beginnings in the cache, cold misses neglected."""
     reads = sorted(session.unread(n) * pace.read for session in sessions for n in range(len(session.turns)))
     steps = [(turn.answer - 1) / pace.tokens_per_step for session in sessions for turn in session.turns]
     high = reads[min(len(reads) - 1, int(percentile * len(reads)))]

@@ -1,4 +1,4 @@
-"""One simulated replica: prefills one prompt after another, decodes the rest as a batch, and caches what it has read."""
+"""One simulated replica: prefills one prompt after another, decodes the rest as a batch, and caches what it reads."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ class ReplicaModel:
         return ended
 
     def _read(self, asked: RequestUnderWay, now: float) -> None:
-        """Move a request to decoding; its first token comes with the next step, and the current one is half done on average."""
+        """Move a request to decoding; its first token comes with the next step, the current one being half done."""
         rest = (asked.session.turns[asked.number].answer - 1) / self.pace.tokens_per_step
         self._serial += 1
         heapq.heappush(self._running, (self._steps + 1 + rest, self._serial, asked))
