@@ -14,7 +14,7 @@ from augury.tools.advise.shape import ModelShape
 from augury.tools.advise.tables import table
 
 NOT_DECODING = ("SequenceClassification", "TokenClassification", "RewardModel", "ForRetrieval", "MaskedLM")
-WRITING = ("LMHead", "LMModel", "Chat", "VL", "Omni", "Ultravox")  # classes that write although named ...Model
+WRITING = ("LMHead", "LMModel", "Chat", "VL", "Omni", "Ultravox")  # generate text although named *Model
 MOST_DEVICES = 64
 ENCODERS = ("bert", "roberta", "xlm-roberta", "modernbert", "nomic_bert", "new", "clip", "siglip", "t5encoder")
 
