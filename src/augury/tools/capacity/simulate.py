@@ -35,7 +35,7 @@ class SimulationResult:
     asked_ttft: float  # at the target percentile
     asked_tpot: float
     hits: float  # share of prompt tokens found in a cache
-    held: float  # share of turns after the first that went where their session was
+    held: float  # share of later turns routed to the replica that has their session
     reading: float  # share of time that replicas read prompts
     running: float  # requests at a time on a replica, mean
     uneven: float  # the busiest replica's requests over the mean
