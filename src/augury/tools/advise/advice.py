@@ -23,23 +23,23 @@ Ranges = list[tuple[int, int, int]]
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """The lines of all methods, and what they rest on."""
+    """The judged methods, and the assumptions behind them."""
 
     question: AdviceInputs
     lines: tuple[JudgedMethod, ...] = ()  # the best first
     against: tuple[str, ...] = ()  # why speculation will not pay at all, if so
     assumed: tuple[str, ...] = ()
-    surer: tuple[str, ...] = ()  # what to measure
+    surer: tuple[str, ...] = ()  # what to measure to be surer
     decoding_share: tuple[tuple[int, float], ...] = ()  # by load
-    cannot: str | None = None  # why the target does not even run there; then nothing else is said
+    cannot: str | None = None  # why the target does not run there at all; nothing else is filled in then
 
     @property
     def recommended(self) -> JudgedMethod | None:
-        """The first line that is advised."""
+        """The best method with a verdict of use or try; None if there is none."""
         return next((line for line in self.lines if line.verdict in (USE, TRY)), None)
 
     def as_record(self) -> dict[str, Any]:
-        """The advice as JSON has it."""
+        """The advice as a JSON object."""
         asked, traffic, best = self.question, self.question.traffic, self.recommended
         return {
             "target": asked.facts.name,
@@ -70,7 +70,7 @@ class Advice:
 
 
 def advise(asked: AdviceInputs) -> Advice:
-    """Weigh every candidate."""
+    """Judge every candidate and rank them, best first."""
     if asked.cost.cannot and not why_not_decoding(asked.facts):
         return Advice(asked, cannot=asked.cost.cannot)
     predictor = Predictor(asked.cost, asked.traffic)
@@ -83,7 +83,7 @@ def advise(asked: AdviceInputs) -> Advice:
 
 
 def _line(asked: AdviceInputs, predictor: Predictor, candidate: Candidate, against: tuple[str, ...]) -> JudgedMethod:
-    if against:  # figures beside such a reason would contradict it
+    if against:  # figures next to such a reason would contradict it
         return JudgedMethod(candidate, NOT, against[0])
     if candidate.acceptance is None or candidate.drafting is None:
         return JudgedMethod(candidate, UNKNOWN, candidate.missing)
@@ -107,14 +107,14 @@ def _line(asked: AdviceInputs, predictor: Predictor, candidate: Candidate, again
 
 
 def _takes_table(asked: AdviceInputs, candidate: Candidate, ranges: Ranges) -> bool:
-    """Whether K may differ by batch size: always in our engine, in vLLM from a release on and not with every method."""
+    """Whether K may vary by batch size: always in our engine, in vLLM since SCHEDULE_SINCE with most methods."""
     if asked.ours:
         return True
     if asked.release < version(SCHEDULE_SINCE) or METHODS[candidate.method].vllm_fixed_tokens:
-        return False  # some releases take one K alone with such a method, and one K is right in all of them
+        return False  # some releases take only one K with such a method, and one K is valid in all of them
     try:
         parsed = resolve(_config(candidate, ranges), as_of=asked.release_name)
-    except ConfigError:  # of another key: a drafter that is not here to be read
+    except ConfigError:  # about another key: the drafter's files are not here to be read
         return True
     refused = [note.key for note in parsed.notes if note.refused] if parsed else []
     return "num_speculative_tokens_per_batch_size" not in refused
@@ -125,7 +125,7 @@ def _at(ranges: Ranges, load: int) -> int:
 
 
 def _one_for_all(predictor: Predictor, candidate: Candidate, loads: tuple[int, ...]) -> int:
-    """The K with the best mean over the loads, where a release knows only one."""
+    """The K with the best geometric mean speed-up over the loads, for a release that takes only one."""
     assert candidate.acceptance is not None and candidate.drafting is not None
     acceptance, drafting = candidate.acceptance, candidate.drafting
 
@@ -136,7 +136,7 @@ def _one_for_all(predictor: Predictor, candidate: Candidate, loads: tuple[int, .
 
 
 def _config(candidate: Candidate, ranges: Ranges) -> dict[str, Any] | None:
-    """The dictionary for -sc; a table by batch size only where one K is not best for all."""
+    """The dictionary for -sc, with a table by batch size only if K varies; None if nothing is drafted at any size."""
     most = max(tokens for _, _, tokens in ranges)
     if most == 0:
         return None

@@ -18,19 +18,19 @@ from augury.tools.live.reading import Reading
 
 @dataclass(frozen=True, slots=True)
 class PredictedBesideMeasured:
-    """One server at one load."""
+    """Prediction and measurement for one server at its current load."""
 
     method: str
     load: int
-    drafted: float  # tokens a draft of the server's has had so far
+    drafted: float  # mean tokens per draft on the server so far
     best: At  # the K that is predicted to be best
-    as_drafted: At  # what is predicted for as many tokens as the server drafts
-    measured: float | None  # times plain decoding, by the server's own plain passes
+    as_drafted: At  # the prediction at the K nearest to what the server drafts
+    measured: float | None  # times plain decoding, by the server's own plain steps; None if it measures none
     interval: tuple[float, float] | None
 
     @property
     def words(self) -> str:
-        """What to make of it."""
+        """One sentence on whether prediction and measurement agree."""
         told = self.as_drafted.decode
         if self.measured is None:
             return (
@@ -43,7 +43,7 @@ class PredictedBesideMeasured:
         return f"the prediction is {lies} than what is measured: its costs are not this server's (`bench --cost-curve`)"
 
     def as_record(self) -> dict[str, Any]:
-        """For programs."""
+        """The comparison as a JSON object."""
         return {
             "method": self.method,
             "requests": self.load,
@@ -57,7 +57,7 @@ class PredictedBesideMeasured:
 
 
 def lay_beside(advice: Advice, reading: Reading) -> PredictedBesideMeasured:
-    """The server's own method, at the load it has now."""
+    """Compare the advice with the server's own method at its current load."""
     asked = advice.question
     drafts = reading.counters.get("drafts", 0.0)
     if not reading.speculates or not drafts:
@@ -83,14 +83,14 @@ def lay_beside(advice: Advice, reading: Reading) -> PredictedBesideMeasured:
 
 
 def _alike(method: str) -> tuple[str, ...]:
-    """A look-up drafts as its twin does, and advice names the one that the release runs best."""
+    """The method and its twins: look-ups that draft alike, of which the advice names the one that suits the release."""
     own = LOOK_UPS.get(method)
     first = (own.twin_of if own else None) or method
     return (method, first, *(name for name, one in LOOK_UPS.items() if one.twin_of == first))
 
 
 def show_beside(console: Console, found: PredictedBesideMeasured) -> None:
-    """Three lines and a verdict."""
+    """Print a table of three rows and a conclusion."""
     table = Table("", "K", "times plain", box=None)
     table.add_row("predicted best", str(found.best.tokens), _shown(found.best.decode))
     table.add_row("predicted for what it drafts", str(found.as_drafted.tokens), _shown(found.as_drafted.decode))

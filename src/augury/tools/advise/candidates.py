@@ -1,4 +1,4 @@
-"""Which methods a target could run, what each would accept, and where that is known from."""
+"""Which methods a target could run, their acceptance, and where it is known from."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ from augury.tools.knowledge.conditions import KnownFacts, holds
 
 @dataclass(frozen=True, slots=True)
 class AdviceInputs:
-    """Everything that was asked."""
+    """Everything the advice is computed from."""
 
     facts: ModelFacts
-    shape: ModelShape | None  # None where a cost curve makes it unnecessary and config.json does not tell
+    shape: ModelShape | None  # None if config.json does not give it and a cost curve makes it unnecessary
     cost: Cost
     traffic: Traffic
     recorded: Recorded | None = None
@@ -46,7 +46,7 @@ class AdviceInputs:
 
     @property
     def measured(self) -> bool:
-        """Whether costs come from a machine rather than from a table."""
+        """Whether costs were measured (a cost curve) rather than computed from published figures (a roofline)."""
         return isinstance(self.cost, CostCurve)
 
     @property
@@ -56,18 +56,18 @@ class AdviceInputs:
 
     @property
     def ours(self) -> bool:
-        """Whether the advice is for our own engine: it was measured there, and no release of vLLM was named."""
+        """Whether the advice is for our own engine: costs were measured there, and no vLLM release was named."""
         return self.measured and not self.release_named
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A method with what is known of it; without acceptance, why it cannot be judged."""
+    """A method and what is known about it; without `acceptance`, `missing` says why it cannot be judged."""
 
     method: str
     config: dict[str, Any]
     source: str
-    yours: bool = False  # told from the user's own trace or profile
+    yours: bool = False  # known from the user's own trace or profile
     acceptance: AcceptanceSource | None = None
     drafting: DraftingCost | None = None
     notes: tuple[str, ...] = ()
@@ -77,18 +77,18 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Limited:
-    """An acceptance at some of its lengths."""
+    """An acceptance source limited to some values of K."""
 
     inner: AcceptanceSource
     lengths: tuple[int, ...]
 
     def at(self, tokens: int) -> StepSamples:
-        """A step with this K."""
+        """Samples of a step with this K."""
         return self.inner.at(tokens)
 
 
 def candidates(asked: AdviceInputs) -> list[Candidate]:
-    """Every method worth a line, each once: what was given comes before what is merely known of the family."""
+    """Every method to judge, each once: what the user gave takes precedence over what is published for the family."""
     found: dict[str, Candidate] = {}
     for candidate in (*_model_free(asked), *_given(asked), *_of_family(asked)):
         found.setdefault(candidate.method, candidate)
@@ -96,7 +96,7 @@ def candidates(asked: AdviceInputs) -> list[Candidate]:
 
 
 def _released(method: str, asked: AdviceInputs) -> bool:
-    """Whether the release runs it; our own engine runs all of them."""
+    """Whether the vLLM release supports the method; our own engine supports all of them."""
     card = METHODS[method]
     gap = card.vllm_gap is not None and valid_in(asked.release, *card.vllm_gap)
     if card.own or asked.ours:
@@ -123,7 +123,7 @@ def _model_free(asked: AdviceInputs) -> Iterator[Candidate]:
 
 
 def _given(asked: AdviceInputs) -> Iterator[Candidate]:
-    """What --profile and --drafter name."""
+    """Candidates given by --profile and --drafter."""
     drafters = {_method_of(facts): facts for facts in asked.drafters}
     for profile in asked.profiles:
         method = str(profile["method"])
@@ -137,7 +137,7 @@ def _given(asked: AdviceInputs) -> Iterator[Candidate]:
 
 
 def _of_family(asked: AdviceInputs) -> Iterator[Candidate]:
-    """What the target carries itself, and what is published for its family (knowledge/targets.yaml)."""
+    """Candidates from the target's own checkpoint (MTP) and those published for its family (knowledge/targets.yaml)."""
     for method in family_methods(asked.facts):
         known = find_checkpoint(method, asked.facts)
         found = _from_published(asked, method, _config(asked, method, None))
@@ -148,14 +148,14 @@ def _of_family(asked: AdviceInputs) -> Iterator[Candidate]:
 
 
 def _in_table(name: str) -> ModelFacts | None:
-    """A small model whose shape is known without its files."""
+    """Facts of a model in models.yaml, by name and without its files; None if it is not listed."""
     plain = name.rpartition("/")[2].lower()
     key = next((key for key in known_targets() if plain.startswith(key)), None)
     return ModelFacts(name, known_targets()[key]) if key else None
 
 
 def family_methods(facts: ModelFacts) -> list[str]:
-    """Methods that the knowledge of targets names for this one; mtp only where config.json has the layers."""
+    """Methods that knowledge/targets.yaml names for this target; mtp only if config.json has the layers."""
     depth = trained_depth(facts.raw)
     known = KnownFacts({"target_type": facts.kind, "target_mtp": depth})
     found: dict[str, None] = {}
@@ -175,7 +175,7 @@ def _method_of(facts: ModelFacts) -> str:
 
 
 def _config(asked: AdviceInputs, method: str, drafter: ModelFacts | None) -> dict[str, Any]:
-    """Ready to paste but for the name of a drafter, if none was given and none is known to be published."""
+    """The dictionary for -sc, with a placeholder for the drafter if none is given or known to be published."""
     if METHODS[method].weights == "target" and drafter is None:
         return {"method": method}
     known = None if drafter else find_checkpoint(method, asked.facts)
@@ -203,7 +203,7 @@ def _from_published(asked: AdviceInputs, method: str, config: dict[str, Any]) ->
 
 
 def _priced(asked: AdviceInputs, candidate: Candidate, drafter: ModelFacts | None = None) -> Candidate:
-    """With the cost of its drafting, and with lengths it may have; or with what is missing for that."""
+    """The candidate with its drafting cost and allowed values of K; or with what is missing to price it."""
     if candidate.acceptance is None:
         return candidate
     method = candidate.method

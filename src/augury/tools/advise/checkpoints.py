@@ -1,4 +1,4 @@
-"""Published drafters by name, and the one for a target: by what it is called, or else by its shape."""
+"""Published drafters by name, and the one for a target: by the target's name, or else by its shape."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class PublishedDrafter(Row):
     known: str = ""
 
     def named(self, facts: ModelFacts) -> bool:
-        """Whether the target is called so; names differ in owner, case and what stands after the size."""
+        """Whether the target has this name; names differ in owner, case and what follows the size."""
         mine, theirs = _plain(self.target), _plain(facts.name.rstrip("/").rpartition("/")[2])
         return bool(theirs) and (mine in theirs or (theirs in mine and len(theirs) > len("qwen3")))
 
@@ -33,7 +33,7 @@ class PublishedDrafter(Row):
         return self.type in facts.kind and all(mine == theirs for mine, theirs in known)
 
     def remark(self, facts: ModelFacts) -> str:
-        """What is known of it, for people."""
+        """What the drafter was made for and what is known of it, as text for the user."""
         doubt = "" if self.named(facts) else ", whose shape this is: its card says whether it serves your version"
         return f"{self.model} is for {self.target}{doubt}" + (f"; {self.known}" if self.known else "")
 
@@ -44,12 +44,12 @@ def _plain(name: str) -> str:
 
 @cache
 def checkpoints() -> tuple[PublishedDrafter, ...]:
-    """All that are known by name."""
+    """All rows of checkpoints.yaml."""
     return rows("checkpoints", PublishedDrafter)
 
 
 def find_checkpoint(method: str, facts: ModelFacts) -> PublishedDrafter | None:
-    """The drafter for a target: made for it by name, or for one of its shape, if the row tells a shape."""
+    """The drafter made for this target by name, or else for a target of its shape; None if there is none."""
     fitting = [one for one in checkpoints() if one.method == method and one.shaped(facts)]
     by_name = [one for one in fitting if one.named(facts)]
     return next(iter(by_name or [one for one in fitting if one.hidden is not None]), None)

@@ -118,7 +118,7 @@ def advise(
 
 
 def say_beside(advice: Advice, reading: Reading, as_json: bool) -> None:
-    """What `--check` prints."""
+    """Print the comparison of `--check`, as a table or as JSON."""
     from augury.tools.advise.beside import lay_beside, show_beside
     from augury.tools.shared.terminal import output_console, print_json
 
@@ -148,7 +148,7 @@ def _loads(text: str) -> tuple[int, ...]:
 
 
 def target_of(name: str, quiet: bool, measured: bool) -> tuple[ModelFacts, ModelShape | None]:
-    """Facts and shape; a curve needs no shape, so a config.json that does not tell it is no error then."""
+    """Facts and shape; a cost curve (`measured`) needs no shape, so a config.json without one is no error then."""
     from augury.tools.advise.shape import shape_of
     from augury.tools.advise.target import find_target, why_not_decoding
 
@@ -215,7 +215,7 @@ def _drafter(name: str) -> ModelFacts:
 
 
 def _write(path: Path, config: dict[str, object] | None) -> None:
-    """The recommended configuration, all or nothing; null where there is none."""
+    """Write the recommended configuration atomically; null if there is none."""
     from augury.config.files import write_text
 
     try:

@@ -8,18 +8,18 @@ from augury.tools.advise.drafters import DraftingCost
 
 
 class Cost(Protocol):
-    """Milliseconds of the parts that decoding is made of."""
+    """A cost model of decoding; times in milliseconds."""
 
     def step_ms(self, requests: int, rows_per_request: float, context: float) -> float:
-        """One pass of the target with the verdict: so many requests, each with its known token and its draft."""
+        """One forward pass of the target with verification; the rows of a request are its known token and its draft."""
         ...
 
     def draft_ms(self, drafting: DraftingCost, requests: int, tokens: int, context: float) -> float:
-        """One round of drafting up to so many tokens for each of them."""
+        """One round of drafting up to `tokens` tokens for each request."""
         ...
 
     def read_ms(self, tokens: float) -> float:
-        """Reading a prompt."""
+        """Prefill of this many prompt tokens."""
         ...
 
     def spread(self, requests: int, rows_per_request: float, context: float) -> float:
@@ -28,24 +28,24 @@ class Cost(Protocol):
 
     @property
     def leans(self) -> float:
-        """How much too fast, as a logarithm, its speculative steps may be on top of that; 0: no lean is known."""
+        """Bias on top of that: how much too fast, as a logarithm, speculative steps may be predicted; 0: none known."""
         ...
 
     @property
     def cannot(self) -> str | None:
-        """Why the target cannot run there at all, if so."""
+        """Why the target cannot run there at all; None if it can."""
         ...
 
     def fits(self, requests: int, context: float, beside_bytes: float) -> bool:
-        """Whether the caches of so many requests fit beside the weights and what drafting takes."""
+        """Whether the KV caches of so many requests fit in memory with the weights and `beside_bytes` for drafting."""
         ...
 
     @property
     def name(self) -> str:
-        """What it was inferred from, in a few words."""
+        """Where the costs come from, in a few words."""
         ...
 
     @property
     def free_bytes(self) -> float:
-        """Memory left beside the target's weights, as far as it is known."""
+        """Memory left after the target's weights; infinite if it is not known."""
         ...

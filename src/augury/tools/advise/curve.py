@@ -67,7 +67,7 @@ class DraftPoint(Timed):
 
 
 class CurveFile(BaseModel):
-    """The file as it is written."""
+    """The JSON file, validated."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -76,7 +76,7 @@ class CurveFile(BaseModel):
     conditions: dict[str, Any]
     buckets: list[int] = Field(default=[], description="row counts a pass is padded to; empty: none")
     steps: list[StepPoint] = Field(min_length=1)
-    reading: Timed  # of one token of a prompt
+    reading: Timed  # per prompt token
     drafting: list[DraftPoint] = []
 
     @model_validator(mode="after")
@@ -99,7 +99,7 @@ class CurveFile(BaseModel):
 
 @dataclass(frozen=True)
 class CostCurve:
-    """A curve ready to be asked."""
+    """A cost model that interpolates a measured curve."""
 
     file: CurveFile
     path: str = ""
@@ -111,26 +111,26 @@ class CostCurve:
 
     @property
     def free_bytes(self) -> float:
-        """Not known: what was measured is a machine's time."""
+        """Infinite: a curve measures time, not memory."""
         return math.inf
 
     @property
     def leans(self) -> float:
-        """None: the steps were measured."""
+        """0: the steps were measured, so no bias is known."""
         return 0.0
 
     @property
     def cannot(self) -> str | None:
-        """None: the target ran when it was measured."""
+        """None: the target ran when the curve was measured."""
         return None
 
     def fits(self, requests: int, context: float, beside_bytes: float) -> bool:
-        """Assumed, since memory was not measured."""
+        """Always True, since memory was not measured."""
         return True
 
     @cached_property
     def axes(self) -> tuple[list[int], list[int], list[int]]:
-        """Contexts, numbers of requests, rows a request."""
+        """Contexts, numbers of requests and rows per request of the grid, each ascending."""
         steps = self.file.steps
         return tuple(sorted({getattr(p, axis) for p in steps}) for axis in ("context", "requests", "rows"))  # type: ignore[return-value]
 
@@ -150,43 +150,43 @@ class CostCurve:
         return np.maximum.accumulate(np.maximum.accumulate(grid, axis=1), axis=0)
 
     def padded(self, rows: float) -> float:
-        """Rows that are really run for so many."""
+        """Rows that a pass really runs for so many: padded to the next bucket."""
         buckets = self.file.buckets
         at = bisect_left(buckets, rows - 1e-9)
         return float(buckets[at]) if at < len(buckets) else rows
 
     def step_ms(self, requests: int, rows_per_request: float, context: float) -> float:
-        """One pass of the target with the verdict."""
+        """One forward pass of the target with verification, interpolated on the grid and extrapolated beyond it."""
         contexts, sizes, _ = self.axes
         rows = self.padded(requests * rows_per_request)
         by_context = []
         for c in range(len(contexts)):
-            if requests >= sizes[-1]:  # more requests than were measured: the rows are what counts
+            if requests >= sizes[-1]:  # more requests than were measured: only the rows count
                 by_context.append(self._at(c, len(sizes) - 1, rows))
                 continue
             lines = [self._at(c, r, rows / requests * size) for r, size in enumerate(sizes)]
             by_context.append(float(np.interp(requests, sizes, lines)))
         if len(contexts) == 1 or context <= contexts[-1]:
             return float(np.interp(context, contexts, by_context))
-        # Further back than was measured: as a plain step grows, so that more rows are never the cheaper.
+        # A longer context than was measured: add what a plain step gains, so that more rows are never cheaper.
         size = min(range(len(sizes)), key=lambda r: abs(sizes[r] - requests))
         grown = self._grid[-1, size, 0] - self._grid[-2, size, 0]
         return float(by_context[-1] + grown / (contexts[-1] - contexts[-2]) * (context - contexts[-1]))
 
     def _at(self, context: int, size: int, rows: float) -> float:
-        """One line of the grid at so many rows in all."""
+        """Milliseconds at one context and number of requests of the grid (by index), for so many rows in total."""
         requests = self.axes[1][size]
         places = [self.padded(requests * n) for n in self.axes[2]]
         values = self._grid[: context + 1, size]
         if len(places) == 1 or rows <= places[-1]:
             return float(np.interp(rows, places, values[-1]))
-        # More rows than were measured: the steepest last piece of this context and those before it.
+        # More rows than were measured: the steepest last segment of this context and the shorter ones.
         run = max(places[-1] - places[-2], 1.0)
         slope = float((values[:, -1] - values[:, -2]).max()) / run
         return float(values[-1, -1] + slope * (rows - places[-1]))
 
     def draft_ms(self, drafting: DraftingCost, requests: int, tokens: int, context: float) -> float:
-        """Drafting as it was measured; a chain's time grows with its length, what needs one pass stays as it is."""
+        """Drafting time as measured, scaled by K for a drafter that runs once per token, unscaled for any other."""
         if tokens <= 0:
             return 0.0
         points = sorted((p for p in self.file.drafting if p.method == drafting.method), key=lambda p: p.requests)
@@ -205,11 +205,11 @@ class CostCurve:
         return any(p.method == method for p in self.file.drafting)
 
     def read_ms(self, tokens: float) -> float:
-        """Reading a prompt."""
+        """Prefill of this many prompt tokens."""
         return tokens * self.file.reading.ms
 
     def spread(self, requests: int, rows_per_request: float, context: float) -> float:
-        """From the quartiles at the nearest points of the grid."""
+        """Standard deviation of the log ratio, from the quartiles at the nearest grid points; 0 for a plain step."""
         if rows_per_request <= 1:
             return 0.0
         contexts, sizes, rows = self.axes
@@ -220,7 +220,7 @@ class CostCurve:
 
 
 def ironed(values: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """The nearest rising line in the least-squares sense: neighbours that fall are pooled (pool adjacent violators)."""
+    """The nearest non-decreasing sequence in the least-squares sense (pool adjacent violators)."""
     pools: list[list[float]] = []  # mean, weight, length
     for value, weight in zip(values.tolist(), weights.tolist(), strict=True):
         pools.append([value, weight, 1])
@@ -232,7 +232,7 @@ def ironed(values: np.ndarray, weights: np.ndarray) -> np.ndarray:
 
 
 def along(x: float, places: list[Any], values: list[float]) -> float:
-    """Between points in straight lines; past the last one on along the last piece, which never falls."""
+    """Linear interpolation between points; past the last one, extrapolation along the last segment, never falling."""
     if len(places) == 1 or x <= places[-1]:
         return float(np.interp(x, places, values))
     run = places[-1] - places[-2]
@@ -241,7 +241,7 @@ def along(x: float, places: list[Any], values: list[float]) -> float:
 
 
 def check_curve(value: Any, where: str) -> CostCurve:
-    """A curve, if it is one; otherwise which field is wrong."""
+    """The curve, if the value is valid; otherwise ConfigError names the field that is wrong."""
     if isinstance(value, dict) and "marginal_accept_rates" in value and "format" not in value:
         raise ConfigError(f"{where}: this is a speculation profile, no cost curve; give it to --profile.")
     try:

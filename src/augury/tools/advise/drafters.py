@@ -13,17 +13,17 @@ from augury.methods.registry import METHODS
 from augury.methods.spec import UsualHead
 from augury.tools.advise.shape import HEAD_BYTES, ModelShape, shape_of
 
-HEAD_WIDTH = 3.5  # MLP of a published head, in hidden sizes
+HEAD_WIDTH = 3.5  # MLP width of a published head, in hidden sizes
 
 
 @dataclass(frozen=True, slots=True)
 class DraftingCost:
-    """How a method drafts."""
+    """What a method drafts with, for the cost model."""
 
     method: str
-    shape: ModelShape | None  # None: no weights, an index on the host or the device
-    parallel: bool  # one pass for the whole draft; otherwise one a token
-    assumed: str = ""  # what was taken for granted, for people
+    shape: ModelShape | None  # None: no weights (an index on the host or the device), or their size is not known
+    parallel: bool  # one pass for the whole draft; otherwise one per token
+    assumed: str = ""  # what was assumed, as text for the user
 
     @property
     def on_host(self) -> bool:
@@ -31,11 +31,11 @@ class DraftingCost:
         return not METHODS[self.method].vllm_async
 
     def passes(self, tokens: int) -> int:
-        """Runs of the drafter for a draft of so many tokens."""
+        """Forward passes of the drafter for a draft of so many tokens."""
         return min(tokens, 1) if self.parallel else tokens
 
     def memory_bytes(self, requests: int, context: float) -> float:
-        """Its weights, and its cache for so many requests of this length."""
+        """The drafter's weights, and its KV cache for so many requests of `context` tokens each."""
         if self.shape is None:
             return 0.0
         usual = METHODS[self.method].usual
@@ -45,7 +45,7 @@ class DraftingCost:
 
 
 def drafting_for(method: str, target: ModelShape | None, drafter: ModelFacts | None = None) -> DraftingCost:
-    """What drafts: the checkpoint given, or what is usually published for such a target."""
+    """What the method drafts with: the given checkpoint, or a drafter of the size usual for such a target."""
     card = METHODS[method]
     parallel = card.one_pass
     if card.weights == "none":
@@ -62,7 +62,7 @@ def drafting_for(method: str, target: ModelShape | None, drafter: ModelFacts | N
 
 
 def _given(method: str, facts: ModelFacts, target: ModelShape | None) -> ModelShape:
-    """A drafter's shape from its own files; a head without a model's fields counts by the bytes of its weights."""
+    """A drafter's shape from its own files; a head whose config lacks a model's fields is sized by its weight files."""
     try:
         shape = shape_of(facts)
     except ConfigError:
@@ -73,7 +73,7 @@ def _given(method: str, facts: ModelFacts, target: ModelShape | None) -> ModelSh
     head = METHODS[method].usual
     if head is None:
         return shape
-    # A head takes the target's embedding, and chooses among its own words where it has fewer.
+    # A head uses the target's embedding, and its own vocabulary if that is smaller.
     shape = replace(shape, tied=True, vocab=min(facts.number("draft_vocab_size") or shape.vocab, shape.vocab))
     return shape if head.stated else _joined(shape, head)
 
@@ -101,7 +101,7 @@ def _one_layer(target: ModelShape, name: str) -> ModelShape:
 
 
 def _usual(name: str, head: UsualHead, target: ModelShape) -> ModelShape:
-    """What is published for such a target; an output matrix that is the target's own is counted with every pass."""
+    """The shape usually published for such a target; a shared output matrix counts too, since every pass reads it."""
     if head.of_target:  # experts and precision included
         parts = ("every_row", "expert", "cache_values", "window_values")
         share = {part: getattr(target, part) // target.layers for part in parts}
@@ -112,6 +112,6 @@ def _usual(name: str, head: UsualHead, target: ModelShape) -> ModelShape:
 
 
 def _joined(shape: ModelShape, head: UsualHead) -> ModelShape:
-    """With what joins its inputs before the first layer."""
+    """The shape with the weights that combine its inputs before the first layer."""
     values = (shape.cache_values + shape.window_values) // shape.layers
     return replace(shape, every_row=shape.every_row + head.joins(shape.hidden, values))

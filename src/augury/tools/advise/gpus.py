@@ -15,7 +15,7 @@ MAKERS = re.compile("^(nvidia|amd|intel)?(geforce|tesla|instinct)?")
 
 
 class Gpu(Row):
-    """What a maker publishes of a device."""
+    """A device's published figures."""
 
     name: str
     aliases: tuple[str, ...] = ()
@@ -24,7 +24,7 @@ class Gpu(Row):
     bf16_tflops: float = Field(gt=0)
     fp8_tflops: float | None = Field(default=None, gt=0)
     link_gbs: float = Field(gt=0)
-    system: str | None = None  # what aiconfigurator calls it, if it has figures of it
+    system: str | None = None  # aiconfigurator's name for it, if it has figures of it
 
 
 @cache

@@ -40,7 +40,7 @@ QUESTIONS = ("prompt", "question", "user")
 
 
 def read_prompts(given: str, count: int) -> tuple[str, list[list[dict[str, Any]]], list[dict[str, Any]]]:
-    """A workload: a built-in set by name, or NAME=FILE with a prompt a line in any of a few fields."""
+    """A workload: a built-in set by name, or NAME=FILE of JSON lines, each with a prompt in any of a few fields."""
     name, _, file = given.partition("=")
     if not file:
         chosen = load_prompts(name)[:count]
@@ -51,7 +51,7 @@ def read_prompts(given: str, count: int) -> tuple[str, list[list[dict[str, Any]]
 
 
 class AnswerUnderWay:
-    """One answer under way, step by step."""
+    """One answer as it is generated step by step, with each decode step timed."""
 
     def __init__(self, llm: Any, tokens: list[int], most: int, k: int | None) -> None:
         extra = None if k is None else {"speculative": {"num_speculative_tokens": k}}
@@ -65,12 +65,12 @@ class AnswerUnderWay:
 
     @property
     def tokens(self) -> list[int]:
-        """What it has said."""
+        """The tokens generated so far."""
         return list(self.request.tokens[self.request.prompt_len :])
 
     @property
     def done(self) -> bool:
-        """Whether it is whole."""
+        """Whether it has finished."""
         return self.request.finish_reason is not None
 
     def step(self) -> None:
@@ -80,13 +80,13 @@ class AnswerUnderWay:
 
     @property
     def counts(self) -> tuple[int, int, int]:
-        """Steps, drafted, accepted."""
+        """Decode steps, drafted tokens and accepted tokens so far."""
         spec = self.request.spec_steps
         return len(self.seconds), sum(drafted for drafted, _ in spec), sum(accepted for _, accepted in spec)
 
 
 def race(answers: list[AnswerUnderWay]) -> None:
-    """The shortest answer takes the next step: all see the same machine, moment by moment, at the same context."""
+    """Always step the shortest answer, so that all see the same machine, moment by moment, at the same context."""
     while waiting := [answer for answer in answers if not answer.done]:
         min(waiting, key=lambda answer: len(answer.tokens)).step()
 
@@ -138,7 +138,7 @@ class Workload:
                     self.counts[name, k, i] = answer.counts
 
     def race_all(self, engines: dict[str, Any], scripts: list[Script]) -> None:
-        """A round that is not counted: kernels are compiled for the shapes they meet."""
+        """A warm-up round, so that kernels are compiled for the shapes they meet."""
         self.scripts = scripts
         self.measure(engines, 0)
 
@@ -151,7 +151,7 @@ class Workload:
 
 
 def report(workload: Workload, curve: CostCurve, rounds: int) -> list[str]:
-    """Lines of the table, and whether replay and engine agreed to the token."""
+    """Lines of the table; asserts that replay and engine agree to the token."""
     lines = []
     for method in METHODS:
         predicted = workload.predict(curve, method)

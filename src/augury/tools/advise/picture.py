@@ -1,4 +1,4 @@
-"""The picture of an advice: speed-up against requests at once, each method with its band."""
+"""The plot of an advice: speed-up against concurrent requests, each method with its interval as a band."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from augury.tools.advise.advice import Advice
 from augury.tools.advise.verdicts import JudgedMethod
 from augury.tools.shared.plots import INK, figure, save, tidy
 
-Labelled = defaultdict[int, list[float]]  # by load: where labels stand
-CLOSE = 0.08  # speed-ups whose labels would stand on each other
+Labelled = defaultdict[int, list[float]]  # by load: speed-ups that already have a label
+CLOSE = 0.08  # labels of speed-ups closer than this would overlap
 
 
 def draw(advice: Advice, path: Path) -> None:
-    """Draw it into a PNG."""
+    """Draw the advice into a PNG file."""
     made, ((axis,),) = figure(8.4, 5.2)
     labelled: Labelled = defaultdict(list)
     for line in advice.lines:
@@ -31,7 +31,7 @@ def draw(advice: Advice, path: Path) -> None:
 
 
 def _draw_line(axis: Any, line: JudgedMethod, labelled: Labelled) -> None:
-    """A method's speed-up at each load, its band, and the K it is best at."""
+    """Draw a method's speed-up at each load with its band and K."""
     name = line.candidate.method + ("" if line.candidate.yours else " (published acceptance)")
     places = [at.requests for at in line.by_load]
     (drawn,) = axis.plot(places, [at.decode.value for at in line.by_load], marker="o", markersize=4, label=name)

@@ -15,7 +15,7 @@ Form = Literal["text", "json", "aiconfigurator", "dynamo"]
 
 
 def planner_file(advice: Advice, form: Form, target: str) -> str:
-    """The file, with what the advice rests on in its comments."""
+    """The planner's YAML file; its comments say where the figures come from."""
     roofline = advice.question.cost
     if not isinstance(roofline, Roofline):
         raise ConfigError(f"--format {form} plans for GPUs: give --gpu NAME instead of --cost-curve.")
@@ -37,7 +37,7 @@ def planner_file(advice: Advice, form: Form, target: str) -> str:
 
 
 def _model(target: str, form: str) -> str:
-    """A hub id or a directory: what else we know by name, those tools do not."""
+    """The hub id or directory of the target; those tools do not know our short names."""
     if "/" not in target:
         raise ConfigError(f"--format {form}: name the target by its hub id or its directory; {target!r} is our name.")
     return str(Path(target).parent) if target.endswith("config.json") else target

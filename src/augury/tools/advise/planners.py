@@ -14,7 +14,7 @@ MOST_NEXTN = 5  # Dynamo's estimator takes no more
 
 
 def for_planners(line: JudgedMethod) -> dict[str, Any] | None:
-    """K at the least load that speculates there, accepted tokens a step, and rates by place given those before."""
+    """K, accepted tokens per step and conditional rates at the smallest load that drafts; None if none does."""
     at = next((at for at in line.by_load if at.tokens), None)
     acceptance = line.candidate.acceptance
     if at is None or acceptance is None:
@@ -27,7 +27,7 @@ def for_planners(line: JudgedMethod) -> dict[str, Any] | None:
 
 
 def conditional(acceptance: AcceptanceSource, at: At) -> list[float]:
-    """P(place accepted, given all before it); steps without a draft count as a first place that was not."""
+    """P(position accepted | all before it); a step without a draft counts as one whose first position is rejected."""
     inner = acceptance.inner if isinstance(acceptance, Limited) else acceptance
     if not isinstance(inner, Rated):
         return [rate_for(at.tokens_per_step, at.tokens)] * at.tokens
@@ -40,7 +40,7 @@ def conditional(acceptance: AcceptanceSource, at: At) -> list[float]:
 
 
 def words(record: dict[str, Any]) -> list[str]:
-    """The same as the options of those tools."""
+    """The record as options of those tools."""
     if not record:
         return []
     rates = ",".join(f"{rate:g}" for rate in record["nextn_accept_rates"])

@@ -1,4 +1,4 @@
-"""Tokens a step gives, over what the step costs: speed-up against plain decoding, with its interval."""
+"""Tokens per step over the cost of the step: the speed-up over plain decoding, with its interval."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from augury.tools.advise.cost import Cost
 from augury.tools.advise.drafters import DraftingCost
 from augury.tools.advise.traffic import Traffic
 
-# Gauss-Hermite: what a step costs on average when the rows of its requests vary.
+# Gauss-Hermite nodes and weights: the mean cost of a step when the rows of its requests vary.
 PLACES = np.array([-2.856970, -1.355626, 0.0, 1.355626, 2.856970])
 SHARES = np.array([0.011257, 0.222076, 0.533333, 0.222076, 0.011257])
 SAME = 0.02  # a K that gains less than this over another is not worth a range of its own
@@ -29,18 +29,18 @@ class Speedup(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class At:
-    """One method with one K at one number of requests."""
+    """The prediction for one method with one K at one number of concurrent requests."""
 
     requests: int
     tokens: int  # K
     decode: Speedup
-    whole: Speedup  # reading prompts included
+    whole: Speedup  # prefill included
     step_ms: float  # drafting included
     plain_ms: float
     tokens_per_step: float
 
     def as_record(self) -> dict[str, Any]:
-        """The prediction as JSON has it."""
+        """The prediction as a JSON object."""
         return {
             "requests": self.requests,
             "num_speculative_tokens": self.tokens,
@@ -63,20 +63,20 @@ class Predictor:
     _steps: dict[tuple[int, float], float] = field(default_factory=dict)
 
     def step_ms(self, requests: int, rows_per_request: float) -> float:
-        """A step at the traffic's context; asked for often, so remembered."""
+        """Milliseconds of a step at the traffic's context, cached."""
         key = requests, round(rows_per_request, 6)
         if key not in self._steps:
             self._steps[key] = self.cost.step_ms(requests, rows_per_request, self.traffic.context)
         return self._steps[key]
 
     def decoding_share(self, requests: int) -> float:
-        """How much of a request's time plain decoding takes; the rest is reading its prompt."""
+        """How much of a request's time plain decoding takes; the rest is prefill."""
         read = self.cost.read_ms(self.traffic.prompt_tokens * (1 - self.traffic.cached))
         decode = max(0.0, self.traffic.answer_tokens - 1) * self.step_ms(requests, 1) / requests
         return decode / (read + decode) if decode else 0.0
 
     def at(self, acceptance: AcceptanceSource, drafting: DraftingCost, requests: int, tokens: int) -> At:
-        """One method, one K, one load."""
+        """The prediction for one method with one K at one load."""
         plain = self.step_ms(requests, 1)
         if tokens == 0:
             one = Speedup(1.0, 1.0, 1.0)
@@ -95,16 +95,16 @@ class Predictor:
         return At(requests, tokens, decode, whole, float(steps[0]), plain, float(draws.tokens[0]))
 
     def best(self, acceptance: AcceptanceSource, drafting: DraftingCost, requests: int) -> At:
-        """The K with the highest expected speed; plain decoding is one of them, and wins a tie."""
+        """The prediction at the K with the highest expected speed; plain decoding (K = 0) takes part and wins ties."""
         tried = [self.at(acceptance, drafting, requests, tokens) for tokens in (0, *acceptance.lengths)]
         return max(tried, key=lambda at: (at.decode.value, -at.tokens))
 
     def schedule(self, acceptance: AcceptanceSource, drafting: DraftingCost, most: int) -> list[tuple[int, int, int]]:
-        """Ranges of requests with a K that is best, or nearly, at every size in them; as few ranges as that allows."""
+        """As few batch-size ranges (first, last, K) as possible, each K best, or nearly, at every size in its range."""
         sizes = batch_sizes(most)
         lengths = sorted((0, *acceptance.lengths))
         columns = [self._speeds(acceptance, drafting, sizes, tokens) for tokens in lengths]
-        speeds = np.array(columns).T  # a line a size
+        speeds = np.array(columns).T  # a row per size
         fine = speeds >= np.maximum(speeds.max(1, keepdims=True) * (1 - SAME), 1.0)
         found: list[tuple[int, int, int]] = []
         at = 0
@@ -118,7 +118,7 @@ class Predictor:
         return found
 
     def speed(self, acceptance: AcceptanceSource, drafting: DraftingCost, requests: int, tokens: int) -> float:
-        """The expected speed-up alone, as `at` has it."""
+        """The expected speed-up of `at`, without its interval."""
         return self._speeds(acceptance, drafting, [requests], tokens)[0]
 
     def _speeds(
@@ -135,7 +135,7 @@ class Predictor:
         return found
 
     def _expected_step(self, shares: np.ndarray, requests: int, tokens: int) -> float:
-        """Milliseconds of the best estimate's step, asked of the cost itself, so that no cliff is blurred."""
+        """Milliseconds of the best estimate's step, without interpolation, which would blur cliffs."""
         nodes = np.arange(tokens + 1)
         if requests == 1:
             return float(sum(share * self.step_ms(1, 1 + n) for n, share in enumerate(shares.tolist()) if share))
@@ -147,7 +147,7 @@ class Predictor:
         return float(sum(w * self.step_ms(requests, r) for w, r in zip(SHARES.tolist(), rows.tolist(), strict=True)))
 
     def _mean_step(self, draws: StepSamples, requests: int, tokens: int) -> np.ndarray:
-        """Milliseconds of the mean step, a figure a line of the draws."""
+        """Milliseconds of the mean step for each row of the draws."""
         nodes = np.arange(tokens + 1)
         if requests == 1:
             return np.asarray(draws.nodes @ np.array([self.step_ms(1, 1 + n) for n in nodes.tolist()]))
@@ -160,7 +160,7 @@ class Predictor:
 
 
 def batch_sizes(most: int) -> list[int]:
-    """Sizes to try: all of them where steps have cliffs, beyond that in steps of a few hundredths."""
+    """Batch sizes to try: every one up to EACH, where steps have cliffs, and increments of 1/64 beyond."""
     found = list(range(1, min(most, EACH) + 1))
     while found[-1] < most:
         found.append(min(most, found[-1] + max(1, found[-1] // 64)))
@@ -168,7 +168,7 @@ def batch_sizes(most: int) -> list[int]:
 
 
 def summed(samples: np.ndarray) -> Speedup:
-    """The first is the estimate, the others make the interval; it always holds the estimate."""
+    """The speed-up from samples: the first is the estimate, the rest give the interval, widened to contain it."""
     low, high = np.percentile(samples[1:], [5, 95]).tolist()
     value = float(samples[0])
     return Speedup(value, min(low, value), max(high, value))

@@ -10,7 +10,7 @@ from augury.tools.advise.accept import Rated, from_lengths
 from augury.tools.advise.tables import Row, rows
 from augury.tools.knowledge.acceptance import Figure, figures, nearest
 
-# A head trained on chat that meets code or agents: lengths of 3 at K=3 were seen to fall to 2, so much a place.
+# A chat-trained head on code or agent traffic: lengths of 3 at K=3 were seen to fall to 2, this factor per position.
 OUT_OF_DOMAIN = 0.67
 
 
@@ -43,10 +43,10 @@ def drafter_exists(method: str, facts: ModelFacts) -> bool:
 
 
 class Published(Figure):
-    """A measured acceptance, as rates to weigh with."""
+    """A published acceptance figure that can be converted to rates."""
 
     def acceptance(self, kind: str) -> tuple[Rated, str]:
-        """Rates up to the published K, and what was assumed of the traffic."""
+        """Rates up to the published K, and a note on the discount for the traffic, if any."""
         low, middle, high = self.length
         strange = METHODS[self.method].has_weights and self.kind == "chat" and kind in ("code", "agent")
         rates = from_lengths(low, middle, high, self.tokens, OUT_OF_DOMAIN if strange else 1.0)

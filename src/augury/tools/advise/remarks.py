@@ -1,4 +1,4 @@
-"""What an advice rests on, and what would make it surer."""
+"""The assumptions behind an advice, and what would make it surer."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ FEW_ANSWERS = 100
 
 
 def assumed(asked: AdviceInputs) -> tuple[str, ...]:
-    """Everything that was taken for granted."""
+    """Everything the advice assumes."""
     found = [f"costs: {asked.cost.name}"]
     if asked.facts.directory is None and asked.shape is not None:
         held = asked.shape.stored_bytes / 1e9
@@ -85,7 +85,7 @@ def _engine(asked: AdviceInputs) -> list[str]:
 
 
 def surer(asked: AdviceInputs, lines: list[JudgedMethod]) -> tuple[str, ...]:
-    """What to measure."""
+    """What to measure to be surer of the advice."""
     found = []
     if asked.recorded is None:
         free = [line for line in lines if line.by_load and METHODS[line.candidate.method].weights == "none"]

@@ -2,7 +2,7 @@
 
 Matrices and attention run one after the other, each as long as the slower of its memory and its arithmetic takes. The
 constants are few and hold for every model and device; they were read off one H200 (vLLM 0.26, 8B in bf16, CUDA graphs)
-and are the largest doubt in any figure made from them, which is why every ratio carries SPREAD.
+and are the largest uncertainty in any figure made from them, which is why every ratio carries SPREAD.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from augury.tools.advise.drafters import DraftingCost
 from augury.tools.advise.gpus import Gpu
 from augury.tools.advise.shape import ModelShape
 
-BANDWIDTH = 0.80  # of the published bandwidth that matrices reach: 3.8 to 3.9 of 4.8 TB/s
-ARITHMETIC = 0.60  # of the published rate, for the sizes that decoding and prompts have
+BANDWIDTH = 0.80  # share of the published bandwidth that matrices reach: 3.8 to 3.9 of 4.8 TB/s
+ARITHMETIC = 0.60  # share of the published rate, for the sizes that decoding and prefill have
 STEP_MS = 0.40  # scheduling and sampling that a step waits for, whatever the model
 LAYER_MS = 0.02  # norms, rotary, cache writes: kernels of a layer too small to count bytes for
 REQUEST_MS = 0.010  # bookkeeping and logits of one more request
-DRAFT_PASS_MS = 0.22  # a drafter's pass beside its layers: inputs, arg max, the next launch
+DRAFT_PASS_MS = 0.22  # a drafter's pass besides its layers: inputs, arg max, the next launch
 DRAFT_LAYER_MS = 0.09  # a drafter's layer; drafters run in pieces, not as one graph
 HOST_MS = 0.50  # a step that has to wait for the host, since its drafts come from there
 HOST_REQUEST_MS = 0.02
@@ -28,8 +28,8 @@ UNCAPTURED_LAYER_MS = 0.60  # a layer of a larger step: 0.5 and 0.8 were seen, a
 REDUCE_MS = 0.012  # starting an all-reduce; there are two a layer
 USABLE = 0.9  # of the memory, as vLLM takes by default
 READ_OFF = "H200"
-SPREAD, SPREAD_ELSEWHERE = 0.08, 0.15  # of the logarithm of a ratio of two steps: there, and on another device
-SPREAD_FAR = 0.20  # experts, several devices or quantised weights: nothing of that was measured
+SPREAD, SPREAD_ELSEWHERE = 0.08, 0.15  # standard deviation of the log of a ratio of two steps: on READ_OFF, elsewhere
+SPREAD_FAR = 0.20  # experts, several devices or quantised weights: none of those was measured
 LEANS = 0.14  # of 15 measured speed-ups most were predicted too high, one by this much (its logarithm)
 
 
@@ -59,12 +59,12 @@ class Roofline:
 
     @property
     def leans(self) -> float:
-        """The measured anchors lie below the prediction more often than above it."""
+        """LEANS, since measured speed-ups lie below the prediction more often than above it."""
         return LEANS
 
     @property
     def cannot(self) -> str | None:
-        """The weights do not fit."""
+        """Why the weights do not fit, and what to do about it; None if they do."""
         needed = self.target.stored_bytes
         if needed < self._usable:
             return None
@@ -77,13 +77,13 @@ class Roofline:
         )
 
     def fits(self, requests: int, context: float, beside_bytes: float) -> bool:
-        """Key heads cannot be cut finer than they are: past that point every device keeps copies."""
+        """Whether the caches fit; KV heads cannot be split, so with more devices than KV heads they are replicated."""
         copies = self.parallel / min(self.parallel, self.target.kv_heads)
         cache = requests * self.target.cache_bytes(context, self.cache_value_bytes) * copies
         return cache + beside_bytes <= self.free_bytes
 
     def step_ms(self, requests: int, rows_per_request: float, context: float) -> float:
-        """One pass of the target with the verdict."""
+        """One forward pass of the target with verification."""
         rows = requests * rows_per_request
         busy = self._pass_ms(self.target, requests, rows, context, self.parallel)
         ms = busy + STEP_MS + LAYER_MS * self.target.layers + REQUEST_MS * requests + self._reduce_ms(rows)
@@ -92,7 +92,7 @@ class Roofline:
         return ms
 
     def draft_ms(self, drafting: DraftingCost, requests: int, tokens: int, context: float) -> float:
-        """Drafting; a drafter is taken to run on one device, as heads do, unless it is a whole model."""
+        """One round of drafting; a drafter is assumed to run on one device, as heads do, unless it is a whole model."""
         if tokens <= 0:
             return 0.0
         wait = HOST_MS + HOST_REQUEST_MS * requests if drafting.on_host else 0.0
@@ -105,11 +105,11 @@ class Roofline:
         return wait + drafting.passes(tokens) * once
 
     def read_ms(self, tokens: float) -> float:
-        """Reading a prompt among others: arithmetic alone, since chunks fill the device."""
+        """Prefill of this many prompt tokens: arithmetic alone, since prefill chunks saturate the device."""
         return 1e3 * tokens * 2 * self.target.active / (self._rate(self.target) * self.parallel)
 
     def spread(self, requests: int, rows_per_request: float, context: float) -> float:
-        """More the further it is from what was measured; none where nothing is drafted."""
+        """Larger the further from what was measured; 0 where nothing is drafted."""
         if rows_per_request <= 1:
             return 0.0
         if self.parallel > 1 or self.target.experts or self.target.weight_bytes < 2:
@@ -120,7 +120,7 @@ class Roofline:
         band = self.gpu.bandwidth_gbs * 1e9 * BANDWIDTH
         rate = self._rate(shape)
         matrices = max(shape.read_bytes(rows) / band, 2 * rows * shape.active / rate) / shared
-        # Key heads cannot be cut finer than they are: past that point every device keeps copies.
+        # KV heads cannot be split: with more devices than KV heads they are replicated.
         cached = requests * shape.cache_bytes(context, self.cache_value_bytes) / band / min(shared, shape.kv_heads)
         attention = max(cached, 4 * rows * context * shape.attention_width * shape.layers / rate / shared)
         return 1e3 * (matrices + attention)

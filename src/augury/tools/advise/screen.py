@@ -22,7 +22,7 @@ BESIDE, CELL = 27, 9  # columns of method, verdict and memory, and of a load at 
 
 
 def show(console: Console, advice: Advice) -> None:
-    """Print everything."""
+    """Print the advice."""
     name = f"[bold]{shown(advice.question.facts.name)}[/bold]"
     if advice.cannot is not None:
         console.print(f"{name}: [bold red]{shown(advice.cannot)}[/bold red]", soft_wrap=True)
@@ -43,7 +43,7 @@ def show(console: Console, advice: Advice) -> None:
 
 
 def _conclude(console: Console, advice: Advice) -> None:
-    """What to paste, or why there is nothing to."""
+    """Print the configuration to paste, or why there is none."""
     asked, best = advice.question, advice.recommended
     if best is not None and best.config is not None:
         engine = " (for Augury's engine)" if asked.ours else ""
@@ -61,14 +61,14 @@ def _conclude(console: Console, advice: Advice) -> None:
 
 
 def tables_of(advice: Advice, width: int) -> list[Table]:
-    """As many loads side by side as the screen has room for, then the next ones below."""
+    """The table split by loads: each part has as many as the screen is wide enough for."""
     loads = advice.question.loads
     beside = max(1, (width - BESIDE) // CELL)
     return [table_of(advice, loads[i : i + beside]) for i in range(0, len(loads), beside)]
 
 
 def table_of(advice: Advice, loads: tuple[int, ...]) -> Table:
-    """A line a method, a column a load; the interval stands below the figure."""
+    """One row per method and one column per load; the interval is below the figure."""
     table = Table(box=SIMPLE, pad_edge=False, padding=(0, 1, 0, 0))
     table.add_column("method", no_wrap=True)
     table.add_column("verdict", no_wrap=True, min_width=7)

@@ -16,13 +16,13 @@ from augury.tools.live.scrape import scrape
 from augury.tools.shared.http import Server
 from augury.tools.shared.profile import make_profile
 
-ENOUGH = 20  # finished requests that a mean length is inferred from
+ENOUGH = 20  # finished requests needed to infer a mean length
 
 
 def served(url: str, traffic: Traffic, method: str | None = None) -> tuple[Traffic, Mapping[str, Any] | None, Reading]:
-    """What a server's counters say since its start; lengths of a trace, where there is one, stay as they are.
+    """Traffic, profile and reading from a server's counters since its start; lengths from a trace are kept.
 
-    The method is for servers that do not tell theirs, as vLLM's do not.
+    `method` is for servers that do not report theirs, as vLLM's do not.
     """
     name = ALIASES.get(method, method) if method else None
     if name is not None and name not in METHODS:
@@ -43,7 +43,7 @@ def served(url: str, traffic: Traffic, method: str | None = None) -> tuple[Traff
 
 
 def _at_once(reading: Reading) -> float | None:
-    """Requests that run or wait: those that wait would run if there were room."""
+    """Requests running or waiting, since those waiting would run if there were room; None if not reported."""
     running = reading.gauges.get("running")
     return None if running is None else running + reading.gauges.get("waiting", 0.0)
 
@@ -74,13 +74,13 @@ def traffic_of(reading: Reading, traffic: Traffic, url: str) -> Traffic:
 
 
 def loads_of(traffic: Traffic) -> tuple[int, ...]:
-    """The load that was seen, half of it and twice; nothing where the server was idle just then."""
+    """The observed load, half of it and twice it; empty if the server was idle."""
     now = round(traffic.running or 0)
     return tuple(sorted({max(1, now // 2), now, 2 * now})) if now else ()
 
 
 def profile_of(reading: Reading, url: str) -> Mapping[str, Any] | None:
-    """The server's own drafter as a profile, where the server names its method (ours does, vLLM does not)."""
+    """The server's own drafter as a profile; None if it has drafted nothing or its method is unknown."""
     drafts, accepted = reading.counters.get("drafts", 0.0), [int(count) for count in reading.accepted_at]
     falling = all(a >= b for a, b in pairwise([int(drafts), *accepted]))
     if not reading.speculates or reading.method not in METHODS or not drafts or not accepted or not falling:
@@ -90,6 +90,6 @@ def profile_of(reading: Reading, url: str) -> Mapping[str, Any] | None:
     length = 1 + sum(accepted) / drafts
     conditions = {"model": reading.model, "server": url, "batch": reading.gauges.get("running")}
     profile = make_profile(str(reading.method), len(accepted), accepted, int(drafts), lengths, length, conditions)
-    # Every answer's first token comes from reading its prompt, and every other one that was not accepted from a step.
+    # An answer's first token comes from prefill; every other token is either an accepted draft or a step's own.
     steps = reading.counters.get("generation_tokens", 0.0) - sum(accepted) - reading.counters.get("finished", 0.0)
     return profile | {"replay": {"share_drafted": min(1.0, drafts / steps) if steps > 0 else 1.0}}

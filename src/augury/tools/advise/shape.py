@@ -1,4 +1,4 @@
-"""A model as a cost model sees it: weights read in a pass, arithmetic a row, cache a token. From config.json alone."""
+"""Sizes a cost model needs, from config.json alone: weights read per pass, arithmetic per row, cache per token."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ class ModelShape:
     vocab: int
     every_row: int  # weights of all layers that every row runs through: attention, dense MLPs, shared experts
     experts: int  # routed experts of a layer; 0: none
-    experts_used: int  # of them for one row
+    experts_used: int  # of them, by one row
     expert: int  # weights of one expert, summed over the layers that have experts
-    tied: bool  # one matrix reads tokens and gives logits
+    tied: bool  # the embedding is also the output matrix
     kv_heads: int
-    attention_width: int  # query heads times their size: arithmetic a cached token
-    cache_values: int  # cached values a token in layers that look at everything, all layers together
+    attention_width: int  # query heads times their size: arithmetic per cached token
+    cache_values: int  # cached values per token in full-attention layers, all layers together
     window_values: int  # the same in layers with a sliding window
     window: int
-    weight_bytes: float  # a weight of a layer
+    weight_bytes: float  # bytes per weight of a layer
     fp8: bool  # the matrices multiply in fp8
 
     @property
@@ -44,7 +44,7 @@ class ModelShape:
 
     @property
     def active(self) -> int:
-        """Weights that one row is multiplied with."""
+        """Weights that one row is multiplied by."""
         return self.every_row + self.experts_used * self.expert + self.vocab * self.hidden
 
     @property
@@ -54,22 +54,22 @@ class ModelShape:
         return layers * self.weight_bytes + self.vocab * self.hidden * HEAD_BYTES * (1 if self.tied else 2)
 
     def read_bytes(self, rows: float) -> float:
-        """Weights read in a pass of so many rows.
+        """Bytes of weights read in a forward pass of so many rows.
 
-        Rows choose experts on their own, so more rows touch more of them: a draft of a mixture of experts is verified
-        at a higher price than one of a dense model.
+        Rows choose experts independently, so more rows touch more of them: verifying a draft costs a mixture of experts
+        more than a dense model.
         """
         touched = self.experts * (1 - (1 - self.experts_used / self.experts) ** rows) if self.experts else 0.0
         layers = self.every_row + touched * self.expert
         return layers * self.weight_bytes + self.vocab * self.hidden * HEAD_BYTES
 
     def cache_bytes(self, context: float, value_bytes: float = 2.0) -> float:
-        """Keys and values of one request with a context of so many tokens."""
+        """KV cache of one request with a context of so many tokens."""
         return (self.cache_values * context + self.window_values * min(context, self.window)) * value_bytes
 
 
 def shape_of(facts: ModelFacts) -> ModelShape:
-    """The shape a config.json describes, or what is missing in it."""
+    """The shape that a config.json describes; ConfigError names what is missing in it."""
     read = _Fields(facts)
     hidden, layers, heads = read.need("hidden_size", "n_embd"), read.need("num_hidden_layers", "n_layer"), 0
     heads = read.need("num_attention_heads", "n_head")
@@ -111,11 +111,11 @@ class _Fields:
         self.facts = facts
 
     def place(self, name: str) -> Any:
-        """A field of the language model's part, or of the top."""
+        """A field of the language model's section, or else of the top level."""
         return self.facts.text.get(name, self.facts.raw.get(name))
 
     def maybe(self, *names: str) -> int | None:
-        """A size if it is there; a wrong one is refused by name."""
+        """A size, or None if it is missing; ConfigError names one that is wrong."""
         for name in names:
             value = self.place(name)
             if value is None:
@@ -142,7 +142,7 @@ class _Fields:
 
 
 def _attention(hidden: int, heads: int, kv_heads: int, head: int) -> tuple[int, int, int]:
-    """Weights and cached values of a layer, and its width, with grouped queries."""
+    """Weights and cached values of a layer, and its width, with grouped-query attention."""
     return hidden * head * (2 * heads + 2 * kv_heads), 2 * kv_heads * head, heads * head
 
 
@@ -169,7 +169,7 @@ def _experts(read: _Fields, hidden: int, layers: int) -> tuple[int, int, int, in
 
 
 def _reach(read: _Fields, layers: int) -> tuple[int, int, int]:
-    """Layers that look at everything, layers that look at a window, and the window; others keep no growing cache."""
+    """Numbers of full-attention and sliding-window layers, and the window; other layers keep no growing cache."""
     kinds = read.place("layer_types")
     window = read.maybe("sliding_window") if read.place("use_sliding_window") is not False else None
     if isinstance(kinds, list) and len(kinds) == layers:
@@ -183,7 +183,7 @@ def _reach(read: _Fields, layers: int) -> tuple[int, int, int]:
 
 
 def precision(raw: Mapping[str, Any]) -> tuple[float, bool]:
-    """Bytes a weight of a layer, scales included, and whether the matrices multiply in fp8."""
+    """Bytes per weight of a layer, scales included, and whether the matrices multiply in fp8."""
     given = raw.get("quantization_config")
     if not isinstance(given, Mapping):
         return 2.0, False
@@ -207,7 +207,7 @@ def _groups(given: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 
 def _group_bits(given: Mapping[str, Any]) -> Any:
-    """As compressed-tensors writes it."""
+    """Bits per weight as compressed-tensors writes it; None if missing."""
     return next((weights.get("num_bits") for weights in _groups(given)), None)
 
 

@@ -1,4 +1,4 @@
-"""The tables beside this file, read and checked."""
+"""The YAML tables in this directory, read and checked."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Kind = TypeVar("Kind", bound=Row)
 
 
 def table(name: str) -> Any:
-    """What a YAML file holds."""
+    """Contents of a YAML file in this directory."""
     return yaml.safe_load((Path(__file__).parent / f"{name}.yaml").read_text(encoding="utf-8"))
 
 

@@ -14,7 +14,7 @@ from augury.tools.advise.shape import ModelShape
 from augury.tools.advise.tables import table
 
 NOT_DECODING = ("SequenceClassification", "TokenClassification", "RewardModel", "ForRetrieval", "MaskedLM")
-WRITING = ("LMHead", "LMModel", "Chat", "VL", "Omni", "Ultravox")  # classes that write although they end in Model
+WRITING = ("LMHead", "LMModel", "Chat", "VL", "Omni", "Ultravox")  # generate text although named *Model
 MOST_DEVICES = 64
 ENCODERS = ("bert", "roberta", "xlm-roberta", "modernbert", "nomic_bert", "new", "clip", "siglip", "t5encoder")
 
@@ -27,7 +27,7 @@ def known_targets() -> dict[str, dict[str, Any]]:
 
 
 def find_target(name: str) -> ModelFacts:
-    """Facts of a target, wherever they come from."""
+    """Facts of a target, by path, hub id or well-known name."""
     path = Path(name).expanduser()
     if _is_file(path):
         return _read_config(path)
@@ -49,7 +49,7 @@ def find_target(name: str) -> ModelFacts:
 
 
 def _quantised(name: str) -> dict[str, Any]:
-    """What a name says of its weights, as the copies on a hub are called."""
+    """The quantization_config that a name implies, as quantised copies on a hub are named; empty if none."""
     if "fp8" in name or "w8a8" in name:
         return {"quantization_config": {"quant_method": "fp8"}}
     if any(word in name for word in ("awq", "gptq", "int4", "w4a16", "4bit")):
@@ -75,7 +75,7 @@ def _read_config(path: Path) -> ModelFacts:
 
 
 def why_not_decoding(facts: ModelFacts) -> str | None:
-    """Why a model never writes text, if it does not."""
+    """Why a model generates no text; None if it does."""
     names = architectures(facts.raw)
     for name in names:
         if any(part in name for part in NOT_DECODING):

@@ -1,4 +1,4 @@
-"""What a trace says of the traffic: lengths, kind, and what model-free drafting would have done with it."""
+"""What a trace says about the traffic: lengths, kind, and what model-free drafting would have done with it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from augury.tools.replay.prefix import decoded_once, prefix_share
 from augury.tools.replay.records import Conversation
 from augury.tools.replay.tokens import Encoder, Script, scripts
 
-MARKED = 0.3  # share of answers with a mark from which on a trace is of that kind
+MARKED = 0.3  # a trace is of a kind if this share of its answers has the mark
 CODE = ("```", "def ", "class ", "import ", "function ", "#include", "SELECT ", "return ")
 
 
@@ -28,11 +28,11 @@ class Traffic:
     kind: str = "unknown"  # chat, code, agent
     requests: int = 0  # answers that were seen
     source: str = "assumed"
-    running: float | None = None  # requests at once, where a server told
+    running: float | None = None  # concurrent requests, if a server reported them
     cached: float = 0.0  # share of prompts found in the prefix cache
     prefix_share: float | None = None  # share of prompts that an earlier request of the trace began with
     answers: list[int] = field(default_factory=list)  # tokens of each
-    notes: tuple[str, ...] = ()  # what its source could not tell
+    notes: tuple[str, ...] = ()  # what its source could not provide
 
     @property
     def context(self) -> float:
@@ -44,7 +44,7 @@ class Recorded:
     """A trace, read once: token ids, and what kind of text it is."""
 
     def __init__(self, conversations: Iterable[Conversation], encoder: Encoder, source: str) -> None:
-        """Read everything."""
+        """Read and encode every conversation."""
         self._marks: dict[str, int] = {"agent": 0, "code": 0, "answers": 0, "texts": 0}
         read = (script for script in scripts(self._seen(conversations), encoder) if script.spans)
         self.scripts: list[Script] = list(decoded_once(read))
@@ -73,7 +73,7 @@ class Recorded:
         return next((kind for kind in ("agent", "code") if self._marks[kind] >= MARKED * texts), "chat")
 
     def traffic(self) -> Traffic:
-        """Mean lengths; a prompt is everything before its answer, and what came before is taken to be in the cache."""
+        """The mean traffic; a prompt is everything before its answer, and prefixes seen earlier count as cached."""
         spans = [span for script in self.scripts for span in script.spans]
         answers, share = [stop - start for start, stop in spans], prefix_share(self.scripts)
         lengths = float(np.mean([start for start, _ in spans])), float(np.mean(answers))
@@ -82,13 +82,13 @@ class Recorded:
     def replayed(self, config: Mapping[str, Any], lengths: Iterable[int]) -> dict[int, ConversationCounts]:
         """Counts of a model-free configuration at every K.
 
-        A walk gives one K: after a draft that was cut shorter the next begins elsewhere, so no walk holds another.
+        Each K needs a walk of its own: after a shorter draft the next one begins elsewhere.
         """
         return {tokens: walked(self.scripts, {**config, "num_speculative_tokens": tokens}) for tokens in lengths}
 
 
 def walked(texts: Iterable[Script], config: Mapping[str, Any], ends_by_length: bool = False) -> ConversationCounts:
-    """Walk conversations with one configuration.
+    """Replay conversations with one configuration and count its steps and drafts.
 
     `ends_by_length`: the answers were cut at max_tokens, and an engine that knows the end drafts no further.
     """
@@ -103,7 +103,7 @@ def walked(texts: Iterable[Script], config: Mapping[str, Any], ends_by_length: b
         walker.limit = len(script.text) - walker.kept_free if ends_by_length else NO_LIMIT
         curve = np.zeros((4, walker.most + 1), np.int64)
         lines = walker.walk(script, curve)
-        reached = curve[DRAFTED_AT]  # drafts that went at least so far; a chain's nodes are its depth
+        reached = curve[DRAFTED_AT]  # drafts of at least this depth; a chain's nodes are its depth
         nodes = np.concatenate([[lines[:, STEPS].sum() - lines[:, DRAFTS].sum()], reached[:-1] - reached[1:]])
         emitted = sum(stop - start - 1 for start, stop in script.spans)
         rows.append((emitted, int(lines[:, STEPS].sum()), nodes, int(lines[:, ACCEPTED].sum())))

@@ -1,4 +1,4 @@
-"""Verdicts: a method judged, why it pays or not or cannot be judged, and what speaks against all of them."""
+"""Verdicts: whether a method pays and why, or why it cannot be judged, and what speaks against all methods."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from augury.tools.advise.predict import At, Predictor
 from augury.tools.advise.target import why_not_decoding
 
 USE, TRY, NOT, UNKNOWN = "use", "try", "do not", "not known"
-PAYS = 1.03  # less is not worth the operation of a drafter
+PAYS = 1.03  # a smaller speed-up is not worth operating a drafter
 SMALL = 1e9  # weights below which a GPU waits for its host anyway
-SHORT = 2.0  # tokens of a mean answer
+SHORT = 2.0  # mean tokens per answer, up to which nothing is left to decode
 MOSTLY_READING = 0.25  # share of decoding below which nothing else matters
 
 
 @dataclass(frozen=True, slots=True)
 class JudgedMethod:
-    """One method, judged."""
+    """One method with its verdict."""
 
     candidate: Candidate
     verdict: str
@@ -28,15 +28,15 @@ class JudgedMethod:
     by_load: tuple[At, ...] = ()  # of the loads that fit
     config: dict[str, Any] | None = None  # ready for -sc
     memory_bytes: float = 0.0
-    too_many: tuple[int, ...] = ()  # loads whose caches do not fit beside the weights and the drafter
+    too_many: tuple[int, ...] = ()  # loads whose caches do not fit in memory with the weights and the drafter
 
     @property
     def worth(self) -> float:
-        """Mean of the logarithm over the loads: what lines are ranked by."""
+        """Mean log speed-up over the loads, by which methods are ranked."""
         return sum(math.log(at.decode.value) for at in self.by_load) / max(1, len(self.by_load))
 
     def as_record(self) -> dict[str, Any]:
-        """The line as JSON has it."""
+        """The judged method as a JSON object."""
         loads = [{**at.as_record(), "fits": True} for at in self.by_load]
         loads += [{"requests": requests, "fits": False} for requests in self.too_many]
         return {
@@ -53,7 +53,7 @@ class JudgedMethod:
 
 
 def against_all(asked: AdviceInputs, predictor: Predictor) -> tuple[str, ...]:
-    """Reasons that hold for every method."""
+    """Reasons against speculation that hold for every method."""
     found = []
     if why := why_not_decoding(asked.facts):
         found.append(why)
@@ -73,7 +73,7 @@ def against_all(asked: AdviceInputs, predictor: Predictor) -> tuple[str, ...]:
 
 
 def _wrong_lever(asked: AdviceInputs, predictor: Predictor) -> list[str]:
-    """Traffic that mostly reads: even drafts that cost nothing and are never wrong would hardly be felt."""
+    """A reason if prefill dominates: even drafts that cost nothing and are always accepted would hardly help."""
     shares = {load: predictor.decoding_share(load) for load in asked.loads}
     if sum(shares.values()) / len(shares) >= MOSTLY_READING:
         return []
@@ -87,7 +87,7 @@ def _wrong_lever(asked: AdviceInputs, predictor: Predictor) -> list[str]:
 
 
 def no_room(asked: AdviceInputs, memory: float, loads: tuple[int, ...]) -> str | None:
-    """Why there is no memory for a drafter that takes so much at these loads, if there is none."""
+    """Why the memory does not suffice for a drafter of this size at these loads; None if it does."""
     if asked.max_memory is not None and memory > asked.max_memory:
         return f"needs {memory / 1e9:.1f} GB beside the target, --max-memory leaves {asked.max_memory / 1e9:.1f}"
     left = asked.cost.free_bytes
@@ -102,7 +102,7 @@ def no_room(asked: AdviceInputs, memory: float, loads: tuple[int, ...]) -> str |
 
 
 def verdict(candidate: Candidate, by_load: tuple[At, ...], alone: At | None) -> tuple[str, str]:
-    """A word and its reason; `alone` is the best load by itself, where one K must serve all of them."""
+    """The verdict and its reason; `alone` is the prediction at the best load alone, if one K must serve them all."""
     if not candidate.exists:
         return UNKNOWN, "no drafter is known for a target of this shape; train one, or name yours with --drafter"
     if not candidate.yours and METHODS[candidate.method].weights == "none":
@@ -140,7 +140,7 @@ def _why_not(by_load: tuple[At, ...], alone: At | None) -> str:
 
 
 def _where(paying: list[int], loads: list[int]) -> str:
-    """The loads it pays at, in words; nothing where it is all of them."""
+    """The loads at which it pays, in words; empty if it pays at all of them."""
     if paying == loads:
         return ""
     if paying == loads[: len(paying)]:

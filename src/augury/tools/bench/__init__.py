@@ -1,1 +1,1 @@
-"""`augury bench`: this engine beside its peers, method by method, and alone on a GPU."""
+"""`augury bench`: this engine against its peers, method by method, and alone on a GPU."""

@@ -18,7 +18,7 @@ MATRICES, HEAD, ATTENTION = "layer matrices", "head", "attention"
 LAYERS = "layers in one call"  # of packed matrices on a CPU
 CORE = (LAYERS, MATRICES, HEAD, ATTENTION)
 OTHER = "rest of the step"
-LAYER_STEPS = (MATRICES, ATTENTION, "norms", "rotary and cache write", "activation")  # what one call holds
+LAYER_STEPS = (MATRICES, ATTENTION, "norms", "rotary and cache write", "activation")  # what one call consists of
 # In the order of a step.
 PARTS = (
     LAYERS,
@@ -49,7 +49,7 @@ KERNELS: dict[str, str | None] = {
     "silu_mul": "activation",
     "rotate_and_store": "rotary and cache write",
     "store": "rotary and cache write",
-    # What is left of the fused operation once its attention is booked by itself.
+    # The rest of the fused operation: its attention is timed on its own.
     "rotate_store_attend": "rotary and cache write",
     "attend": ATTENTION,
     "_attend": ATTENTION,
@@ -57,7 +57,7 @@ KERNELS: dict[str, str | None] = {
 
 
 class PartClock:
-    """Time by part, each moment counted once: inside a wrapped function called by another, only the inner one runs."""
+    """Time by part, each moment counted once: while a wrapped function calls another, only the inner one is charged."""
 
     def __init__(self) -> None:
         self.spent: defaultdict[str, float] = defaultdict(float)  # seconds by part
@@ -65,7 +65,7 @@ class PartClock:
         self._since = 0.0
 
     def timed(self, part: str | Callable[..., str], call: Callable[..., Any]) -> Callable[..., Any]:
-        """The same function, its time booked on a part; a function of the arguments may choose the part."""
+        """Wrap a function so that its time counts towards a part; `part` may be a function of the call's arguments."""
 
         @functools.wraps(call)
         def run(*args: Any, **kwargs: Any) -> Any:
@@ -87,13 +87,13 @@ class PartClock:
 
 
 class Steps:
-    """Decode steps, each with its time by part; steps that read a prompt are only summed up."""
+    """Decode steps, each with its time by part; steps with prefill are only summed up."""
 
     def __init__(self, clock: PartClock) -> None:
         self.decode: list[dict[str, float]] = []  # seconds by part
         self.tokens = 0  # emitted in those steps
-        self.read_seconds = 0.0  # the other steps
-        self.read_tokens = 0  # prompt tokens in them
+        self.read_seconds = 0.0  # in steps with prefill
+        self.read_tokens = 0  # prompt tokens in those
         self._clock = clock
         self._shares: list[ScheduledRequest] = []
 
@@ -107,7 +107,7 @@ class Steps:
         return run
 
     def step(self, call: Callable[..., Any]) -> Callable[..., Any]:
-        """Wrap the engine's step, to close the books after each."""
+        """Wrap the engine's step, to record each one's time by part."""
 
         def run() -> Any:
             self._clock.spent.clear()
@@ -136,7 +136,7 @@ def watched(engine: Engine) -> Iterator[Steps]:
 
 
 def _timed_functions(engine: Engine, steps: Steps, timed: Callable[..., Any]) -> list[tuple[Any, str, Any]]:
-    """Every function that is timed: whose it is, its name, and the function that takes its place."""
+    """Every timed function: its owner, its name, and its replacement."""
     from augury.engine import advance
     from augury.engine.request import Request
     from augury.engine.rows import lay_out
@@ -172,7 +172,7 @@ def _timed_functions(engine: Engine, steps: Steps, timed: Callable[..., Any]) ->
 
 @contextmanager
 def _replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
-    """Put another value under a name, and take it away again: a shadowed class attribute must show through after."""
+    """Replace an attribute while the block runs; a class attribute shadowed meanwhile is visible again afterwards."""
     own = vars(owner).get(name) if hasattr(owner, "__dict__") else None
     setattr(owner, name, value)
     try:

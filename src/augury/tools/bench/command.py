@@ -105,7 +105,7 @@ def bench(
 
 
 def run_bench(plan: BenchPlan, as_json: bool = False, plot: Path | None = None) -> dict[str, Any]:
-    """Run the plan, print table or JSON, draw the plot, and give the report back."""
+    """Run the plan, print table or JSON, draw the plot, and return the report."""
     from augury.tools.bench.figures import agreements_of, disturbance, lines_of
     from augury.tools.bench.plots import plot_bench
     from augury.tools.bench.screen import as_report, conditions_line, show
@@ -130,7 +130,7 @@ def run_bench(plan: BenchPlan, as_json: bool = False, plot: Path | None = None) 
 
 
 def measure(plan: BenchPlan, contenders: list[Contender], directory: str, gguf: str | None) -> Any:
-    """Start the workers, run all rounds, end the workers; gives the record and the number of prompts by set."""
+    """Start the workers, run all rounds, end the workers; returns the record and the number of prompts by set."""
     from augury.tools.bench.rounds import Bench, Measurements
     from augury.tools.bench.worker import ContenderProcess, PeerError
 
@@ -143,7 +143,7 @@ def measure(plan: BenchPlan, contenders: list[Contender], directory: str, gguf: 
         for contender in contenders:
             ranks = plan.ranks if contender.make == AUGURY.make else 1
             threads = max(1, plan.threads // ranks)
-            config = contender.speculative or plan.speculative  # the peers' own look-ups go by the first
+            config = contender.speculative or plan.speculative  # the peers' own look-ups use the first
             setup = Setup(contender, directory, gguf, plan.dtype, threads, room, config, ranks)
             workers.append(ContenderProcess(setup))
         with progress("loading", len(workers)) as tick:
@@ -165,7 +165,7 @@ def measure(plan: BenchPlan, contenders: list[Contender], directory: str, gguf: 
 
 
 def _check_profile(profile: bool, cpu_arithmetic: str, others: dict[str, Any]) -> tuple[str, ...]:
-    """The arithmetics to profile; none named: what the contenders have."""
+    """The arithmetics to profile; empty: those of the contenders."""
     names = tuple(_words(cpu_arithmetic))
     if names and not profile:
         raise ConfigError("--cpu-arithmetic belongs to --profile; otherwise --peers augury,augury-fast names both.")
@@ -179,7 +179,7 @@ def _check_profile(profile: bool, cpu_arithmetic: str, others: dict[str, Any]) -
 
 
 def _check_methods(methods: str, retrain: bool, others: dict[str, Any]) -> None:
-    """`--methods` is a bench of its own: what belongs to the other ones is refused, not dropped."""
+    """`--methods` is a bench of its own: options of the other ones are refused, not ignored."""
     if retrain and not methods:
         raise ConfigError("--retrain belongs to --methods; add it, or leave --retrain out.")
     for name in [name for name, given in others.items() if methods and given]:
@@ -213,10 +213,10 @@ def _speculation(text: str, model: str) -> dict[str, Any]:
 
 
 class BenchCommands(Commands):
-    """Runs the bench of engines unless one of its commands is named, whose options are its own."""
+    """Runs the bench of engines unless a subcommand is named, which has options of its own."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """Find the command; the bench of engines must then not run as well."""
+        """Find the subcommand, and keep the bench of engines from running as well."""
         found = super().resolve_command(ctx, args)
         given = [name for name in ctx.params if "COMMANDLINE" in str(ctx.get_parameter_source(name))]
         if given:

@@ -1,4 +1,4 @@
-"""Who runs in a bench: each contender's card, and what it needs to be there. No torch."""
+"""The contenders of a bench, and what each of them needs installed. Does not import torch."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Setup:
 TRANSFORMERS = Contender("transformers", "transformers", "TransformersPeer", "transformers")
 LLAMACPP = Contender("llamacpp", "llama_cpp", "LlamaCppPeer", "llamacpp")
 IK_LLAMACPP = Contender("ik-llamacpp", "ik_llama_cpp", "IkLlamaCppPeer", "ik-llamacpp")  # a fork made for CPUs
-READ_GGUF = {"llama_cpp": "'augury[llamacpp]'", "ik_llama_cpp": "ik-llama-cpp-python"}  # alone, and what pip calls them
+READ_GGUF = {"llama_cpp": "'augury[llamacpp]'", "ik_llama_cpp": "ik-llama-cpp-python"}  # nothing else; by pip name
 AUGURY = Contender("augury", "torch", "AuguryPeer", "augury", TOGETHER)
 FIXED = (
     TRANSFORMERS,
@@ -88,7 +88,7 @@ def all_contenders(configs: list[dict[str, Any]]) -> dict[str, Contender]:
 
 
 def label_of(config: dict[str, Any]) -> str:
-    """What `augury train` calls this kind of drafter, P-EAGLE for one, or its method."""
+    """`augury train`'s name for this kind of drafter, such as P-EAGLE, or else its method."""
     method: str = config["method"]
     kinds = METHODS[method].trained.items() if method in METHODS else ()
     return next((name for name, kind in kinds if kind.settings and kind.settings.items() <= config.items()), method)

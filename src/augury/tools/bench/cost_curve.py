@@ -1,8 +1,8 @@
 """`augury bench --cost-curve`: what a step takes on this machine, against requests, rows and context.
 
-The engine decodes as it always does; only its drafter is exchanged for one that drafts as many tokens as it is set to,
+The engine decodes as it always does; only its drafter is replaced with one that drafts as many tokens as it is set to,
 so that every step has a known number of rows. Row counts alternate step by step within the same requests: whatever else
-the machine does hits all of them alike. Drafting itself is timed apart, on methods as they are.
+the machine does affects all of them alike. Drafting is timed separately, with the actual methods.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ if TYPE_CHECKING:
     from augury.engine.llm import LLM
     from augury.tools.bench.plan import BenchPlan
 
-ROWS = (1, 2, 3, 4, 6, 8, 12, 16, 24)  # rows a request: the sizes that passes are padded to
+ROWS = (1, 2, 3, 4, 6, 8, 12, 16, 24)  # rows per request: the sizes that passes are padded to
 CONTEXTS = (64, 512)
 CYCLES = 8  # times every row count is run in a round
-WARM_UP = 1  # cycles of a round that are thrown away: kernels are made for the shapes they meet
+WARM_UP = 1  # cycles of a round that are discarded: kernels are compiled for the shapes they meet
 MODEL_FREE = (
     {"method": "ngram", "num_speculative_tokens": 8, "prompt_lookup_min": 2, "prompt_lookup_max": 4},
     {"method": "suffix", "num_speculative_tokens": 16, "suffix_decoding_max_cached_requests": 0},
 )
-Times = dict[tuple[int, int], list[dict[int, float]]]  # by context and requests: cycles, each milliseconds by rows
+Times = dict[tuple[int, int], list[dict[int, float]]]  # by context and requests: for each cycle, milliseconds by rows
 
 
 def run_cost_curve(plan: BenchPlan, file: Path | None, as_json: bool = False, plot: Path | None = None) -> CostCurve:
@@ -87,7 +87,7 @@ def _steps_of(times: Times) -> list[dict[str, Any]]:
 def measure_steps(
     plan: BenchPlan, directory: str, texts: list[list[int]], tick: Callable[[str], None]
 ) -> tuple[Times, list[float]]:
-    """Steps of every size, and the milliseconds that a token of a prompt took."""
+    """Step times of every size, and prefill times in milliseconds per prompt token."""
     from augury.engine.llm import LLM
     from augury.tools.bench.rows_drafter import RowsDrafter
 
@@ -120,7 +120,7 @@ def measure_steps(
 def _run(
     llm: LLM, drafter: Any, context: int, requests: int, cycles: int, texts: list[list[int]], reading: list[float]
 ) -> list[dict[int, float]]:
-    """One number of requests at one context, every row count in turn, in another order each time."""
+    """Time one number of requests at one context: every cycle runs each row count once, in a rotated order."""
     engine = llm.engine
     running = list(_requests(llm, context, requests, cycles * len(ROWS) * 2, texts))
     for request in running:
@@ -135,7 +135,7 @@ def _run(
         turn = cycle % len(ROWS)
         order = (*ROWS[turn:], *ROWS[:turn])
         drafter.tokens = order[0] - 1
-        engine.step()  # its rows are of the cycle before; its drafts are this one's first
+        engine.step()  # its rows belong to the previous cycle; its drafts are this one's first
         taken = {}
         for rows in (*order[1:], 1):
             drafter.tokens = rows - 1
@@ -149,11 +149,11 @@ def _run(
 
 
 def steadied(cycles: list[dict[int, float]]) -> dict[int, list[float]]:
-    """Milliseconds by rows with the machine's moods taken out.
+    """Milliseconds by rows, with the machine's drift in speed removed.
 
-    All rows of a cycle ran within moments of each other; a cycle that took twice as long throughout says that the
-    machine was slow, not that steps are. So each cycle is scaled to the middle one, by the median over its rows of how
-    far it was from them (a median polish of the logarithms).
+    All rows of a cycle run within moments of each other: a cycle that took twice as long throughout shows a slow
+    machine, not slow steps. So each cycle is scaled to the median one by its median deviation over the rows (a median
+    polish of the logarithms).
     """
     rows = sorted(cycles[0])
     logs = [[math.log(cycle[n]) for n in rows] for cycle in cycles]
@@ -174,7 +174,7 @@ def _step(engine: Any) -> tuple[float, int]:
 
 
 def _requests(llm: LLM, context: int, count: int, tokens: int, texts: list[list[int]]) -> Iterator[Any]:
-    """Requests with prompts of one length, put together from the texts, each beginning elsewhere."""
+    """Requests with prompts of one length, assembled from the texts, each starting with a different one."""
     from augury.config.sampling import SamplingParams
 
     params = SamplingParams(temperature=0.0, max_tokens=tokens, ignore_eos=True, detokenize=False)
@@ -187,7 +187,7 @@ def _requests(llm: LLM, context: int, count: int, tokens: int, texts: list[list[
 def measure_drafting(
     plan: BenchPlan, directory: str, config: dict[str, Any], texts: list[list[int]], tick: Callable[[str], None]
 ) -> list[dict[str, Any]]:
-    """What a method's drafting takes in the steps of ordinary decoding, by number of requests."""
+    """Drafting times of a method in ordinary decode steps, by number of requests."""
     from augury.config.sampling import SamplingParams
     from augury.engine.llm import LLM
 
@@ -206,14 +206,14 @@ def measure_drafting(
                 last = llm.engine.last
                 if last.prompt_rows == 0 and last.requests == requests and last.drafter_seconds is not None:
                     taken.append(1e3 * last.drafter_seconds)
-        if len(taken) > 1:  # on a GPU the time of drafting is not told apart
+        if len(taken) > 1:  # on a GPU drafting is not timed separately
             tokens = llm.config.speculative_config.num_speculative_tokens  # type: ignore[union-attr]
             points.append({"method": config["method"], "tokens": tokens, "requests": requests, **summary(taken)})
     return points
 
 
 def summary(times: list[float]) -> dict[str, Any]:
-    """Median and quartiles."""
+    """Median and quartiles in milliseconds, and the number of times."""
     low, middle, high = quantiles(times, n=4, method="inclusive") if len(times) > 1 else times * 3
     return {"ms": round(middle, 5), "low": round(low, 5), "high": round(high, 5), "count": len(times)}
 
@@ -226,7 +226,7 @@ def buckets(most: int) -> list[int]:
 
 
 def conditions_of(plan: BenchPlan, before: tuple[float, float, float]) -> dict[str, Any]:
-    """What the curve depends on, and how much of the machine others had meanwhile."""
+    """What the curve depends on, and the share of the machine that other processes took meanwhile."""
     from augury.observe.machine import cpu_name, how_threads_wait
     from augury.tools.bench.screen import versions
 

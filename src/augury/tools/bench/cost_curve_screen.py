@@ -1,4 +1,4 @@
-"""A cost curve as people read it: a table, a picture, a file."""
+"""A cost curve for the terminal and as a file."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LEGEND = (
 
 
 def store(curve: CostCurve, file: Path) -> None:
-    """Write the file, all or nothing."""
+    """Write the file atomically."""
     try:
         write_text(file, json.dumps(curve.file.model_dump(), indent=1) + "\n")
     except OSError as error:
@@ -29,7 +29,7 @@ def store(curve: CostCurve, file: Path) -> None:
 
 
 def show(console: Console, curve: CostCurve, file: Path | None) -> None:
-    """Print everything."""
+    """Print the curve, its drafting times and its conditions."""
     contexts, sizes, _ = curve.axes
     for context in contexts:
         console.print(table_of(curve, context, sizes))
@@ -51,7 +51,7 @@ def show(console: Console, curve: CostCurve, file: Path | None) -> None:
 
 
 def table_of(curve: CostCurve, context: int, sizes: list[int]) -> Table:
-    """One context: a line a row count, two columns a number of requests; the first three fit eighty columns."""
+    """One context: a row per row count, two columns per number of requests; three of those fit eighty columns."""
     title = f"ms of a step, {context} tokens behind"
     table = Table(title=title, title_justify="left", title_style="bold", box=SIMPLE)
     table.add_column("rows each", justify="right")
@@ -69,7 +69,7 @@ def table_of(curve: CostCurve, context: int, sizes: list[int]) -> Table:
 
 
 def conditions_line(curve: CostCurve) -> str:
-    """What it depends on."""
+    """The conditions the curve was measured under, as text."""
     told = curve.file.conditions
     libraries = ", ".join(f"{name} {number}" for name, number in told.get("versions", {}).items())
     return (

@@ -15,7 +15,7 @@ BASELINE = "transformers"
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """A figure over rounds."""
+    """Median and range of a figure over the rounds."""
 
     median: float
     low: float
@@ -23,7 +23,7 @@ class Spread:
 
     @classmethod
     def of(cls, values: list[float]) -> Spread:
-        """Median, least and most."""
+        """Median, minimum and maximum."""
         return cls(median(values), min(values), max(values))
 
 
@@ -34,12 +34,12 @@ class ContenderFigures:
     prompts: str
     batch: int
     contender: str
-    mode: str  # what the batch meant to it
+    mode: str  # how it ran the batch
     speed: Spread  # new tokens a second
     to_baseline: Spread | None  # over transformers plain, round by round
     to_plain: Spread | None  # over the same library without speculation
     acceptance_rate: float | None  # accepted over drafted tokens
-    acceptance_length: float | None  # tokens a drafted pass emits, its own extra token included
+    acceptance_length: float | None  # tokens emitted by a forward pass with a draft, the bonus token included
     rounds: list[dict[str, Any]]
 
 
@@ -53,7 +53,7 @@ class AnswerMatch:
     other: str
     equal: int
     total: int
-    first_difference: int | None  # the earliest token number at which any answer parts
+    first_difference: int | None  # the lowest token position at which any answer differs
 
     @property
     def whole(self) -> bool:
@@ -62,7 +62,7 @@ class AnswerMatch:
 
 
 def ratio(ours: list[Total], theirs: list[Total] | None) -> Spread | None:
-    """Speed over speed, each round with its own: a slow minute slows both."""
+    """Ratio of the speeds, paired by round, since a slow minute slows both; None without a counterpart."""
     if not theirs or ours is theirs:
         return None
     return Spread.of([a.speed / b.speed for a, b in zip(ours, theirs, strict=False)])
@@ -105,7 +105,7 @@ def disturbance(record: Measurements, processors: int) -> float:
 
 
 def agreements_of(record: Measurements, contenders: list[Contender]) -> list[AnswerMatch]:
-    """Ours against transformers, and every contender against its library's plain one."""
+    """Compare our answers with those of transformers, and every contender with its library's plain one."""
     found = []
     for key, answers in record.answers.items():
         contender = next(c for c in contenders if c.name == key.contender)
@@ -127,6 +127,6 @@ def agreement(key: Key, other: str, ours: dict[int, Tokens], theirs: dict[int, T
 
 
 def parting(a: Tokens, b: Tokens) -> int | None:
-    """The first place at which two token lists differ."""
+    """The first position at which two token lists differ; None if they are equal."""
     same = next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), None)
     return min(len(a), len(b)) if same is None and len(a) != len(b) else same

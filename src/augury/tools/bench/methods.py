@@ -1,7 +1,7 @@
 """`augury bench --methods`: every method on the same prompts, with what it accepts and what it costs.
 
 Methods with weights run on gate heads (augury.train.gates): trained on these very prompts, which checks the code
-path and says nothing of a method's quality.
+path and says nothing about a method's quality.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Prompts = dict[str, list[list[int]]]
 def run_methods(
     plan: BenchPlan, methods: list[str], retrain: bool = False, as_json: bool = False, plot: Path | None = None
 ) -> dict[str, Any]:
-    """Train what is missing, measure, print table or JSON, draw the picture, and give the report back."""
+    """Train what is missing, measure, print table or JSON, draw the picture, and return the report."""
     from augury.tools.bench.methods_screen import conditions_line, conditions_of, report_of, show
     from augury.tools.bench.plan import find_weights, tokenize
     from augury.tools.bench.plots import plot_methods
@@ -108,7 +108,7 @@ def _build(
     folder: str,
     record: MethodRecord,
 ) -> MethodWorker | None:
-    """An engine, or a word in the record on why there is none."""
+    """The engine of a line; None if it cannot be built, with the reason in the record."""
     from augury.model.checkpoint import read_config
     from augury.model.errors import ModelError
     from augury.tools.bench.methods_run import MethodWorker
@@ -120,7 +120,7 @@ def _build(
     card = METHODS.get(line.method or "")
     if card and card.weights == "target":
         assert line.gate
-        directory = gates[line.gate].directory  # the layer is part of its target
+        directory = gates[line.gate].directory  # the layer is part of the target's checkpoint
     elif line.gate:
         spec["model"] = str(gates[line.gate].directory)
     if card and card.saves_states:
@@ -134,7 +134,7 @@ def _build(
 
 
 def saving(layers: int, folder: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The two configurations of extract_hidden_states: EAGLE-3's layers, into a folder that goes away."""
+    """The two configurations of extract_hidden_states, which saves EAGLE-3's layers into a temporary folder."""
     from augury.train.study import stream_layers
 
     ids = list(stream_layers(layers))

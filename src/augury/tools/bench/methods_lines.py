@@ -1,4 +1,4 @@
-"""The lines of `augury bench --methods`: which configurations stand for which method. No torch."""
+"""The lines of `augury bench --methods`: which configurations stand for which method. Does not import torch."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TREE = {"tree": {"max_nodes": 10, "top_k": 3}}
 
 @dataclass(frozen=True, slots=True)
 class MethodLine:
-    """One line of the table: a method in one shape."""
+    """One line of the table: a method in one configuration."""
 
     name: str
     method: str | None  # None: plain decoding
@@ -34,7 +34,7 @@ def all_lines() -> list[MethodLine]:
 
 
 def _look_up(name: str) -> MethodLine:
-    """Nothing is remembered from one run to the next: repeated prompts would look like luck."""
+    """The line of a look-up, set to keep nothing between runs: repeated prompts would inflate its acceptance."""
     known = LOOK_UPS[name]
     tokens = {} if known.tokens is None else {"num_speculative_tokens": LOOK_UP_DEPTH}
     return _line(name, **tokens, **known.starts[0], **known.forgets)
@@ -51,7 +51,7 @@ def _with_gates(card: Method) -> Iterator[MethodLine]:
 
 
 def choose_lines(methods: list[str]) -> tuple[list[MethodLine], dict[str, str]]:
-    """The lines of the methods asked for, plain always among them, and why others were left out."""
+    """The lines of the methods asked for, plain decoding always included, and why others were left out."""
     wanted = [ALIASES.get(name, name) for name in methods]
     for name in wanted:
         if name != ALL and name not in METHODS:
@@ -68,7 +68,7 @@ def _line(method: str, **settings: Any) -> MethodLine:
 
 
 def _reasons() -> dict[str, str]:
-    """Why a method has no line."""
+    """Why each method without a line has none."""
     own = 'your own class; measure it with -sc \'{{"method": "{0}", ...}}\''
     other = "no gate is trained for it; measure a drafter of your own with -sc"
     lined = {line.method for line in all_lines()}

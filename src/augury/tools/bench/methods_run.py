@@ -1,7 +1,7 @@
-"""Running the lines of `augury bench --methods`: engines side by side in one process, with clocks in every step.
+"""Running the lines of `augury bench --methods`: engines side by side in one process, every step timed by part.
 
-They are all ours, on the same kernels and threads, so unlike peers they need no processes of their own; what alternates
-from prompt to prompt is which engine runs.
+They are all ours, on the same kernels and threads, so unlike peers they need no processes of their own; from prompt to
+prompt another engine runs.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ TARGET, DRAFTER, REST = "target", "drafter", "rest"  # of a step's time
 class MethodRan(Ran):
     """One timed call, with the time of its decode steps by part and what was accepted at each depth."""
 
-    steps: int = 0  # that read no prompt
+    steps: int = 0  # decode steps: without prefill
     step_tokens: int = 0  # emitted in those
     parts: dict[str, float] = field(default_factory=dict)  # seconds in those steps
     accepted_at: list[int] = field(default_factory=list)
     drafted_at: list[int] = field(default_factory=list)
 
     def add(self, other: MethodRan) -> None:
-        """Sum up."""
+        """Add another call's counts and part times."""
         self.drafts += other.drafts
         self.drafted += other.drafted
         self.accepted += other.accepted
@@ -47,7 +47,7 @@ class MethodRan(Ran):
 
 @dataclass(slots=True)
 class MethodRecord(Measurements):
-    """Totals by round, and the sum of everything else."""
+    """Totals by round, and the sums of all other figures."""
 
     sums: dict[Key, MethodRan] = field(default_factory=dict)
 
@@ -69,7 +69,7 @@ class MethodWorker:
         self._steps = clocked(self._llm.engine)
 
     def run(self, prompts: list[Tokens], max_tokens: int) -> Ran:
-        """Answer the prompts at once."""
+        """Answer the prompts as concurrent requests."""
         try:
             return self._run(prompts, max_tokens)
         except Exception as error:  # whatever it raises is one line of the report
@@ -105,7 +105,7 @@ class MethodWorker:
 
 
 def clocked(engine: Any) -> Steps:
-    """Put clocks around an engine's step, its target's pass and its drafter, for as long as it lives."""
+    """Time every step of an engine by part (target, drafter, rest) for as long as the engine lives."""
     clock = PartClock()
     steps, timed = Steps(clock), clock.timed
     scheduler: Any = engine.scheduler

@@ -1,4 +1,4 @@
-"""`augury bench --methods` as people and programs read it."""
+"""The output of `augury bench --methods`: tables and JSON."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from augury.tools.bench.plan import BenchPlan
     from augury.train.gates import GateHead
 
-SHOWN = 10  # places of a draft in the table; all are in the JSON
+SHOWN = 10  # positions of a draft in the table; all are in the JSON
 
 LEGEND = (
     "tok/s: new tokens over the whole time, prompts included; x plain: median of the ratio in each round. rate: "
@@ -49,7 +49,7 @@ def conditions_of(plan: BenchPlan, counts: dict[str, int], record: MethodRecord)
 
 
 def conditions_line(conditions: dict[str, Any]) -> str:
-    """The same for a person."""
+    """The conditions as text."""
     sets = ", ".join(f"{count} {name}" for name, count in conditions["prompts"].items())
     libraries = ", ".join(f"{name} {number}" for name, number in conditions["versions"].items())
     return (
@@ -70,7 +70,7 @@ def report_of(
     gates: dict[str, GateHead],
     left_out: dict[str, str],
 ) -> dict[str, Any]:
-    """Everything, for --json; tables and pictures are made from it."""
+    """The whole report, for --json; tables and plots are made from it."""
     panels = dict.fromkeys((key.prompts, key.batch) for key in record.totals)
     results = [
         figures(record, line, Key(*panel, line.name))
@@ -90,7 +90,7 @@ def report_of(
 
 
 def gate_note(gates: dict[str, dict[str, Any]]) -> str | None:
-    """What gate heads are and are not, wherever their figures are shown."""
+    """A note for wherever figures of gate heads are shown: what they are and are not; None without gate heads."""
     if not gates:
         return None
     times = ", ".join(f"{kind} {gate['seconds']:.0f}" for kind, gate in gates.items())
@@ -101,7 +101,7 @@ def gate_note(gates: dict[str, dict[str, Any]]) -> str | None:
 
 
 def figures(record: MethodRecord, line: MethodLine, key: Key) -> dict[str, Any]:
-    """One line on one prompt set at one batch size."""
+    """The figures of one line on one prompt set at one batch size."""
     totals, ran, plain = record.totals[key], record.sums[key], key._replace(contender=PLAIN)
     times = ratio(totals, record.totals.get(plain))
     theirs = record.answers.get(plain)
@@ -131,12 +131,12 @@ def figures(record: MethodRecord, line: MethodLine, key: Key) -> dict[str, Any]:
 
 
 def step_ms(ran: MethodRan) -> dict[str, float]:
-    """The mean decode step by part."""
+    """Milliseconds of the mean decode step by part."""
     return {part: 1000 * ran.parts.get(part, 0.0) / max(1, ran.steps) for part in (TARGET, DRAFTER, REST)}
 
 
 def tables_of(results: list[dict[str, Any]]) -> list[Table]:
-    """One prompt set at one batch size: what is accepted, and what it costs; each fits eighty columns."""
+    """Two tables of one prompt set at one batch size: acceptance and cost; each fits eighty columns."""
     first = results[0]
     how = "one prompt at a time" if first["batch"] == 1 else f"{first['batch']} prompts at once"
     accepting = _table(f"{first['prompts']}, {how}: drafts accepted", ("rate", "length", "text", "by place, %"))
@@ -158,7 +158,7 @@ def _table(title: str, columns: tuple[str, ...]) -> Table:
 
 
 def accepted_cells(result: dict[str, Any]) -> list[str]:
-    """A line of the first table."""
+    """The cells of a row of the acceptance table."""
     rate, length, same = (result[name] for name in ("acceptance_rate", "acceptance_length", "same_text"))
     shares = result["acceptance_by_position"]
     places = " ".join(f"{100 * share:.0f}" for share in shares[:SHOWN]) + (" ..." if len(shares) > SHOWN else "")
@@ -173,7 +173,7 @@ def accepted_cells(result: dict[str, Any]) -> list[str]:
 
 
 def cost_cells(result: dict[str, Any]) -> list[str]:
-    """A line of the second."""
+    """The cells of a row of the cost table."""
     times, tokens = result["to_plain"], result["tokens_per_step"]
     return [
         _name(result),

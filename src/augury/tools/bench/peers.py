@@ -1,4 +1,4 @@
-"""The contenders themselves: each takes lists of token ids and gives back as many new ones as asked, greedily.
+"""The contenders themselves: each takes lists of token ids and returns as many new ones as asked, greedily.
 
 They live in worker processes, so every heavy import is inside. Each run starts without anything remembered of earlier
 prompts, and none of them stops at an end-of-text token.
@@ -21,14 +21,14 @@ class Ran:
 
     seconds: float
     outputs: list[Tokens]
-    drafts: int = 0  # passes that had a draft
+    drafts: int = 0  # forward passes that had a draft
     drafted: int = 0  # tokens in those drafts
-    accepted: int = 0  # drafted tokens that stayed
+    accepted: int = 0  # drafted tokens that were accepted
     foreign: float = 0.0  # processor seconds that other processes took meanwhile
 
     @property
     def tokens(self) -> int:
-        """New tokens."""
+        """Number of new tokens."""
         return sum(map(len, self.outputs))
 
 
@@ -62,8 +62,8 @@ class TransformersPeer:
         seconds = time.perf_counter() - begun
         if not self._most:
             return Ran(seconds, outputs)
-        # A pass runs the last token and the draft behind it; the first pass of a prompt reads the prompt as well, and
-        # what it drafts cannot be told apart from it, so it is left out.
+        # A pass runs the last token and the draft after it; a prompt's first pass also prefills it, and its draft is
+        # left out, since it cannot be told apart from the prompt.
         drafted = [width - 1 for width in self._widths if 1 < width <= self._most + 1]
         accepted = sum(map(len, outputs)) - len(self._widths)
         return Ran(seconds, outputs, len(drafted), sum(drafted), max(0, accepted))
@@ -112,7 +112,7 @@ class LlamaCppPeer:
         outputs = [self._generate(prompt, max_tokens) for prompt in prompts]
         seconds = time.perf_counter() - begun
         drafted = [size for size in self._sizes if size]
-        # One pass reads each prompt and one more follows each look-up, drafted or not; all give a token of their own.
+        # One pass prefills each prompt, and one more follows each look-up, drafted or not; all yield their own token.
         accepted = sum(map(len, outputs)) - len(prompts) - len(self._sizes) if self._sizes else 0
         return Ran(seconds, outputs, len(drafted), sum(drafted), accepted)
 
@@ -192,7 +192,7 @@ class AuguryPeer:
         )
 
     def run(self, prompts: list[Tokens], max_tokens: int) -> Ran:
-        """Answer the prompts at once."""
+        """Answer the prompts as concurrent requests."""
         from augury.config.sampling import SamplingParams
 
         params = SamplingParams(temperature=0.0, max_tokens=max_tokens, ignore_eos=True)

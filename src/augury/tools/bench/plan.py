@@ -24,11 +24,11 @@ class BenchPlan:
     threads: int
     dtype: str
     configs: list[dict[str, Any]]  # a speculative_config for each of Augury's contenders that speculate
-    ranks: int = 1  # of Augury's contenders
+    ranks: int = 1  # tensor-parallel ranks of Augury's contenders
 
     @property
     def speculative(self) -> dict[str, Any]:
-        """The first, which what measures one alone goes by."""
+        """The first configuration, for benches that measure only one."""
         return self.configs[0]
 
 
@@ -55,7 +55,7 @@ def find_weights(model: str, quiet: bool) -> tuple[str, str | None]:
 
 
 def is_packed(directory: str, dtype: str) -> bool:
-    """Whether Augury can run the weights as their file has them."""
+    """Whether Augury can run the weights in the packed form of their file."""
     from augury.model.packed import PACKED_FILE
 
     return dtype == "float32" and (Path(directory) / PACKED_FILE).is_file()

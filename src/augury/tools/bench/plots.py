@@ -83,7 +83,7 @@ def plot_methods(results: list[dict[str, Any]], conditions: str, path: Path) -> 
 
 
 def _places(axis: Any, results: list[dict[str, Any]], title: str) -> None:
-    """A line for each method that drafts; trees are dashed."""
+    """Acceptance by position, a line for each method that drafts; trees are dashed, parallel heads dotted."""
     from matplotlib import colormaps
 
     drafting = [r for r in results if r["acceptance_by_position"]]

@@ -22,7 +22,7 @@ class EditsRun:
         self.llm, self.tokens = llm, tokens
         edits = SETS["edit"][:count]
         self.prompts = [llm.tokenizer.chat(edit.messages(), **edit.template_options()) for edit in edits]
-        texts = [edit.user.rpartition("\n\n")[0] for edit in edits]  # what is to be edited, before what is asked
+        texts = [edit.user.rpartition("\n\n")[0] for edit in edits]  # the text to edit, which precedes the instruction
         self.ways: dict[str, list[dict[str, Any] | None]] = {
             "plain": [None] * len(edits),
             "expected": [{"prediction": {"type": "content", "content": text}} for text in texts],
@@ -30,7 +30,7 @@ class EditsRun:
         }
 
     def run(self, way: str) -> tuple[float, int, list[list[int]]]:
-        """Seconds and passes for all edits, and the answers."""
+        """Seconds and engine steps for all edits, and the answers."""
         self.llm.engine.stats.by_drafter.clear()
         before, begun, answers = self.llm.engine.stats.steps, time.perf_counter(), []
         for prompt, extra in zip(self.prompts, self.ways[way], strict=True):
@@ -40,7 +40,7 @@ class EditsRun:
 
 
 def main(rounds: int = 3, tokens: int = 96, edits: int = 4) -> None:
-    """Race the three ways, and print what each took."""
+    """Race the three ways, and print what each one takes."""
     race = EditsRun(LLM("default", max_model_len=1024), edits, tokens)
     _, _, want = race.run("plain")  # and the prompts are in the prefix cache
     runs: dict[str, list[tuple[float, int]]] = {way: [] for way in race.ways}

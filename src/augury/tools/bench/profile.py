@@ -33,7 +33,7 @@ class Profile:
     tokens: int  # emitted in those steps
     step_ms: float
     median_ms: float  # far below the mean: the machine was not quiet
-    reading_ms: float  # for a token of a prompt, in steps that read prompts
+    reading_ms: float  # per prompt token, in steps with prefill
     parts_ms: dict[str, float]
     layer_steps_ms: dict[str, float] = field(default_factory=dict)  # of layers in one call, when run step by step
 
@@ -44,7 +44,7 @@ class Profile:
 
     @property
     def layers_by_steps(self) -> dict[str, float]:
-        """The milliseconds of layers in one call, divided as their steps divide them when each is run by itself."""
+        """The milliseconds of layers in one call, split in proportion to their steps when those run one by one."""
         whole = sum(self.layer_steps_ms.values())
         return {step: self.parts_ms[LAYERS] * ms / whole for step, ms in self.layer_steps_ms.items()} if whole else {}
 
@@ -63,7 +63,7 @@ def profile_of(prompts: str, batch: int, contender: Contender, watch: Steps, by_
         1000 * median(sum(step.values()) for step in steps) if steps else 0.0,
         1000 * watch.read_seconds / max(1, watch.read_tokens),
         parts,
-        # What the head and a drafter do of them is not the layers'.
+        # Less the time that the head and a drafter spend on the same steps.
         {step: max(0.0, ms - parts[step]) for step, ms in mean_ms(by_steps, LAYER_STEPS).items()} if by_steps else {},
     )
 
@@ -129,12 +129,12 @@ def contenders_of(plan: BenchPlan, arithmetics: tuple[str, ...], gguf: str | Non
 
 
 def groups_of(every: list[list[int]], batch: int) -> list[list[list[int]]]:
-    """Prompts that run together."""
+    """Prompts in groups that run concurrently."""
     return [every[i : i + batch] for i in range(0, len(every), batch)]
 
 
 def ticks_of(plan: BenchPlan, prompts: Prompts) -> int:
-    """How often one contender tells what it is about to do, loading aside."""
+    """How many times one contender calls `tick`, apart from loading."""
     cells = [len(groups_of(every, batch)) for every in prompts.values() for batch in plan.batches]
     return sum(1 + plan.rounds * groups for groups in cells)
 
@@ -142,7 +142,7 @@ def ticks_of(plan: BenchPlan, prompts: Prompts) -> int:
 def _measured(
     plan: BenchPlan, contender: Contender, directory: str, prompts: Prompts, tick: Callable[[str], None]
 ) -> tuple[Forms, list[Profile]]:
-    """One contender on every set at every batch size."""
+    """Profile one contender on every prompt set at every batch size."""
     from augury.engine.llm import LLM
 
     llm = LLM(
@@ -169,7 +169,7 @@ def _measured(
 
 
 def _watch(llm: LLM, groups: list[list[list[int]]], plan: BenchPlan, say: Callable[[str], None]) -> Steps:
-    _generate(llm, groups[0], min(WARM_UP_TOKENS, plan.max_tokens))  # kernels are made for the shapes they meet
+    _generate(llm, groups[0], min(WARM_UP_TOKENS, plan.max_tokens))  # kernels are compiled for the shapes they meet
     with watched(llm.engine) as watch:
         for number in range(plan.rounds):
             for group in groups:
@@ -179,7 +179,7 @@ def _watch(llm: LLM, groups: list[list[list[int]]], plan: BenchPlan, say: Callab
 
 
 def _watch_layer_steps(llm: LLM, group: list[list[int]], max_tokens: int) -> Steps:
-    """One group with layers step by step: what one call does inside cannot be timed."""
+    """Time one group with its layers run step by step, since the inside of one call cannot be timed."""
     with layers_step_by_step(llm.engine.target):
         _generate(llm, group, min(WARM_UP_TOKENS, max_tokens))
         with watched(llm.engine) as watch:

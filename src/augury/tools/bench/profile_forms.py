@@ -11,7 +11,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Forms:
-    """What a contender's target was loaded as."""
+    """The forms in which a contender's target was loaded."""
 
     contender: str
     matrices: dict[str, int]  # how many, by form
@@ -28,7 +28,7 @@ class Forms:
 
 
 def forms_of(contender: str, target: Any) -> Forms:
-    """Count the target's matrices, its head's included; a model that transformers runs keeps them to itself."""
+    """Count the target's matrices, its head's included; a model run through transformers does not expose them."""
     layers = getattr(target, "layers", [])
     found = Counter(form for layer in layers for form in _forms_of_layer(layer))
     if layers and (form := _form(getattr(target, "_head", None))):
@@ -38,7 +38,7 @@ def forms_of(contender: str, target: Any) -> Forms:
 
 @contextmanager
 def layers_step_by_step(target: Any) -> Iterator[None]:
-    """Run layers by their steps for a while, each of which can then be timed."""
+    """Run the layers step by step inside the block, so that each step can be timed."""
     from augury.kernels.step_by_step import StepByStep
 
     before = target.run_layers
@@ -61,16 +61,16 @@ def _forms_of_layer(layer: Any) -> Iterator[str]:
     for linear in (layer.attention.qkv, layer.attention.out):
         yield from filter(None, [_form(linear)])
     for part in (layer.mlp.gate_up, layer.mlp.down):
-        experts = getattr(part, "ndim", 0) == 3  # a matrix for each
+        experts = getattr(part, "ndim", 0) == 3  # one matrix per expert
         yield from filter(None, [_form_of(part)] * len(part) if experts else [_form(part)])
 
 
 def _form(linear: Any) -> str | None:
-    return _form_of(getattr(getattr(linear, "base", linear), "weight", None))  # one with adapters lies around another
+    return _form_of(getattr(getattr(linear, "base", linear), "weight", None))  # a matrix with adapters wraps its base
 
 
 def _form_of(weight: Any) -> str | None:
-    """A matrix in words: the bits of its codes and how it is multiplied, or its type."""
+    """A matrix in words: the bits of its codes and how it is multiplied, or its dtype."""
     from torch import Tensor
 
     from augury.kernels.tiles import Tiled
@@ -85,5 +85,5 @@ def _form_of(weight: Any) -> str | None:
 
 
 def _bits(dtype: Any) -> int:
-    """4-bit codes lie in pairs, in unsigned bytes."""
+    """Bits per code: 4-bit codes are stored in pairs, as unsigned bytes."""
     return 4 if str(dtype).endswith("uint8") else 8

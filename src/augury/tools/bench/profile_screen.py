@@ -1,4 +1,4 @@
-"""A profile as people read it: the machine and its kernels, then a table for each prompt set and arithmetic."""
+"""A profile for the terminal: the machine and its kernels, then a table for each prompt set and arithmetic."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from augury.tools.bench.profile import Profile
     from augury.tools.bench.profile_forms import Forms
 
-# The keys of kernels/chosen.py, and ours for people.
+# The keys of kernels/chosen.py, and their labels.
 LABELS = {
     "processor": "processor",
     "vectors": "vectors",
@@ -33,11 +33,11 @@ LABELS = {
     "threads": "threads",
     "compiled_code": "compiled code",
 }
-PIPED = 1000  # characters in a line where there is no terminal: no path may be broken
+PIPED = 1000  # characters in a line without a terminal: paths must not be broken
 
 
 def profile_console() -> Console:
-    """As wide as the terminal, or as its widest line."""
+    """A console as wide as the terminal, or PIPED characters wide if there is none."""
     from augury.tools.shared.terminal import output_console
 
     console = output_console()
@@ -47,7 +47,7 @@ def profile_console() -> Console:
 
 
 def show_chosen(console: Console, machine: dict[str, str], chosen: dict[str, str]) -> None:
-    """What the machine has, and what runs on it."""
+    """Print what the machine has, and the kernels chosen for it."""
     facts = Table(title="this machine, and the kernels chosen for it", show_header=False, **_STYLE)
     facts.add_column("", no_wrap=True)
     facts.add_column("", overflow="fold")
@@ -59,7 +59,7 @@ def show_chosen(console: Console, machine: dict[str, str], chosen: dict[str, str
 
 
 def show_profiles(console: Console, profiles: list[Profile], forms: list[Forms]) -> None:
-    """The weights as they run, and a table for each arithmetic and prompt set."""
+    """Print the forms of the weights, and a table for each arithmetic and prompt set."""
     for words in dict.fromkeys(map(str, forms)):
         who = ", ".join(form.contender for form in forms if str(form) == words)
         console.print(f"{who}: {words}", soft_wrap=not console.is_terminal)
@@ -72,7 +72,7 @@ def show_profiles(console: Console, profiles: list[Profile], forms: list[Forms])
 
 
 def show_conditions(console: Console, conditions: dict[str, Any]) -> None:
-    """What the figures mean, and what they depend on."""
+    """Print what the figures mean, and what they depend on."""
     wrap = not console.is_terminal
     told = "mean of decode steps, prompt reading left out; overhead: outside the target's matrices and attention."
     apart = "> parts of layers in one call: their shares when the layers run step by step."
@@ -108,12 +108,12 @@ _STYLE: dict[str, Any] = {"title_justify": "left", "title_style": "bold", "box":
 
 
 def _fits(console: Console, table: Table) -> bool:
-    """Whether no figure would be cut."""
+    """Whether the table fits without cutting any figure."""
     return console.measure(table, options=console.options.update(width=PIPED)).maximum <= console.width
 
 
 def _method(profile: Profile) -> str:
-    """What follows the engine's name, but for the arithmetic, which the title says."""
+    """The contender's name without the engine and the arithmetic, which the title says; `plain` if nothing is left."""
     method = profile.contender.partition("-")[2].removesuffix("fast").removesuffix("-")
     return method or "plain"
 

@@ -15,7 +15,7 @@ WARM_UP_TOKENS = 24
 
 
 class Key(NamedTuple):
-    """What a figure is of."""
+    """What a figure belongs to."""
 
     prompts: str  # name of the set
     batch: int
@@ -44,7 +44,7 @@ class Total:
 
     @property
     def speed(self) -> float:
-        """New tokens a second, the reading of the prompts included."""
+        """New tokens a second, prefill included."""
         return self.tokens / self.seconds
 
 
@@ -54,7 +54,7 @@ class Measurements:
 
     totals: dict[Key, list[Total]] = field(default_factory=dict)
     answers: dict[Key, dict[int, Tokens]] = field(default_factory=dict)
-    broken: dict[str, str] = field(default_factory=dict)  # contenders that fell over, and why
+    broken: dict[str, str] = field(default_factory=dict)  # contenders that failed, and why
 
     def add(self, key: Key, round_number: int, group: list[int], ran: Ran) -> None:
         """Count a run; tokens are kept once, later rounds only add time."""
@@ -65,7 +65,7 @@ class Measurements:
         self.answers.setdefault(key, {}).update(zip(group, ran.outputs, strict=True) if round_number == 0 else ())
 
     def drop(self, contender: str, reason: str) -> None:
-        """Forget a contender that broke down, but not that it did."""
+        """Discard the figures of a contender that failed, and record why."""
         self.broken[contender] = reason
         for figures in (self.totals, self.answers):
             for key in [key for key in figures if key.contender == contender]:
@@ -91,8 +91,8 @@ def jobs_of(workers: list[ContenderProcess], count: int, batches: list[int], tur
     """One round over `count` prompts.
 
     A contender that takes prompts one after another does the same at any batch size, so its run of a prompt counts for
-    all of them. The order of the contenders turns from prompt to prompt: no contender always follows the same
-    neighbour.
+    all of them. The order of the contenders rotates from prompt to prompt, so that none always follows the same
+    one.
     """
     jobs = []
     for i in range(count):
@@ -124,7 +124,7 @@ class Bench:
     max_tokens: int
     tick: Callable[[str], None]  # told what is about to run
     record: Measurements = field(default_factory=Measurements)
-    forecast: Callable[[str], None] = lambda _: None  # told how long all of it will take, once that can be said
+    forecast: Callable[[str], None] = lambda _: None  # told how long the run will take, once that is known
     _pace: dict[tuple[str, int], float] = field(default_factory=dict)  # seconds a token, by contender and batch
 
     def size(self, rounds: int) -> int:
@@ -133,7 +133,7 @@ class Bench:
         return rounds * each + len(self.workers)
 
     def run(self, rounds: int) -> Measurements:
-        """Warm everyone up, then measure."""
+        """Warm up every contender, then measure."""
         for worker in self.workers:
             self.tick(f"warming up {worker.contender.name}")
             self._warm_up(worker)
@@ -146,7 +146,7 @@ class Bench:
         return self.record
 
     def _warm_up(self, worker: ContenderProcess) -> None:
-        """A few tokens of each set, alone and in each batch: kernels are made for the shapes they meet."""
+        """Generate a few tokens of each set at each batch size: kernels are compiled for the shapes they meet."""
         for prompts in self.prompts.values():
             sizes = {1} if worker.contender.in_turn else {1, *self.batches}
             for size in sorted(sizes):
@@ -170,7 +170,7 @@ class Bench:
                 self.record.add(Key(name, batch, job.worker.contender.name), number, job.group, ran)
 
     def _try(self, worker: ContenderProcess, prompts: list[Tokens], max_tokens: int) -> Ran | None:
-        """A contender that breaks down is reported and left out; the others go on."""
+        """Run a contender; one that fails is recorded and left out, and the others continue."""
         name = worker.contender.name
         if name in self.record.broken:
             return None

@@ -1,4 +1,4 @@
-"""A drafter that drafts as many tokens as it is set to and means none of them: for timing steps of a known size."""
+"""A drafter of a set number of meaningless tokens, for timing steps of a known size."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from augury.verify.tree import Draft, chain_parents
 
 
 class RowsDrafter(Drafter):
-    """The same token, `tokens` times, for everyone."""
+    """Drafts the same token `tokens` times for every request."""
 
     name = "rows"
     needs = Needs()
@@ -17,11 +17,11 @@ class RowsDrafter(Drafter):
     on_host = True
 
     def __init__(self, most: int, token: int) -> None:
-        """`most` is what the engine's slots have room for."""
+        """`most` is the longest draft that the engine's slots have room for."""
         self.most, self.token, self.tokens = most, token, 0
 
     def propose(self, inputs: DraftInput) -> Draft:
-        """Within the engine's budget."""
+        """A chain of `tokens` tokens for each slot, within the engine's budget."""
         groups = len(inputs.slots)
         ids = torch.full((groups, self.most), self.token, dtype=torch.int64, device=inputs.slots.device)
         return Draft(ids, chain_parents(groups, self.most, inputs.slots.device), inputs.budget.clamp(max=self.tokens))

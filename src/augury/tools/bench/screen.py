@@ -1,4 +1,4 @@
-"""A bench as people and programs read it: conditions, tables, JSON."""
+"""The output of a bench: conditions, tables, JSON."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ QUIET = 0.03  # share of the machine that others may take before the report says
 
 
 def versions() -> dict[str, str]:
-    """What is installed of the libraries that matter."""
+    """Versions of the installed libraries that matter."""
     return versions_of(PACKAGES)
 
 
 def _ranks(conditions: dict[str, Any]) -> str:
-    """Among how many processes Augury divided them, where it did."""
+    """How many ranks share Augury's threads; empty if there is only one."""
     size = conditions.get("tensor_parallel_size", 1)
     return f" (Augury's in {size} ranks)" if size > 1 else ""
 
 
 def conditions_line(conditions: dict[str, Any]) -> str:
-    """Everything a figure depends on, in a few lines for a person."""
+    """Everything the figures depend on, in a few lines of text."""
     specs = [conditions["speculative_config"], *conditions.get("more_speculative_configs", ())]
     spec, libraries = specs[0], conditions["versions"]
     sets = ", ".join(f"{count} {name}" for name, count in conditions["prompts"].items())
@@ -55,7 +55,7 @@ def conditions_line(conditions: dict[str, Any]) -> str:
 
 
 def table_of(lines: list[ContenderFigures]) -> Table:
-    """One prompt set at one batch size; narrow enough for eighty columns."""
+    """The table of one prompt set at one batch size; it fits eighty columns."""
     first = lines[0]
     table = Table(title=f"{first.prompts}: {_how(first.batch)}", title_justify="left", title_style="bold", box=SIMPLE)
     table.add_column("contender", no_wrap=True)
@@ -89,7 +89,7 @@ def _cells(line: ContenderFigures) -> list[str]:
 
 
 def agreement_lines(agreements: list[AnswerMatch]) -> list[tuple[str, bool]]:
-    """Who gives whose tokens, a line a pair, and a line more for each place where not all answers agree."""
+    """Which contenders give the same tokens: a line per pair, and one per prompt set and batch where answers differ."""
     lines = []
     for contender, other in dict.fromkeys((found.contender, found.other) for found in agreements):
         pair = [found for found in agreements if (found.contender, found.other) == (contender, other)]
@@ -130,7 +130,7 @@ def as_report(
     left_out: dict[str, str],
     broken: dict[str, str],
 ) -> dict[str, Any]:
-    """Everything, for --json."""
+    """The whole report, for --json."""
     return {
         "conditions": conditions,
         "results": [asdict(line) for line in lines],

@@ -1,7 +1,7 @@
-"""A process for each contender, asleep while the others run.
+"""A process for each contender, idle while the others run.
 
-Engines in one process share OpenMP and memory pools and each other's garbage; as neighbours in processes of their own
-they only share the machine, and a process that waits on its pipe takes nothing from it.
+Engines in one process share OpenMP and memory pools and each other's garbage; in processes of their own they
+share only the machine, and a process that waits on its pipe uses no CPU.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
 
 
 class PeerError(RuntimeError):
-    """A contender could not be built or broke down."""
+    """A contender could not be built or failed."""
 
 
 class ContenderProcess:
-    """The near end of a contender's process."""
+    """The parent's handle of a contender's process."""
 
     def __init__(self, setup: Setup) -> None:
         self.contender = setup.contender
@@ -53,7 +53,7 @@ class ContenderProcess:
         return ran  # type: ignore[no-any-return]
 
     def close(self) -> None:
-        """End the process: an idle one sees its pipe close and leaves, a busy one is not waited for."""
+        """End the process: an idle one exits as its pipe closes, a busy one is terminated."""
         self._pipe.close()
         self._process.join(1)
         self._process.terminate()
@@ -71,9 +71,9 @@ class ContenderProcess:
 
 
 def _serve(setup: Setup, pipe: Connection) -> None:
-    """Build the contender, then answer jobs until the other end closes."""
+    """Build the contender, then run jobs until the other end of the pipe closes."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle; it ends us
-    with tempfile.TemporaryFile() as noise:  # progress bars and warnings of the libraries would tear ours
+    with tempfile.TemporaryFile() as noise:  # progress bars and warnings of the libraries would garble ours
         os.dup2(noise.fileno(), 1)
         os.dup2(noise.fileno(), 2)
         try:
@@ -92,7 +92,7 @@ def _serve(setup: Setup, pipe: Connection) -> None:
 
 
 def machine_seconds() -> float:
-    """Processor seconds spent by everybody since the machine started; 0 where the system does not say."""
+    """CPU seconds spent by all processes since the machine started; 0 where the system does not report them."""
     try:
         fields = Path("/proc/stat").read_text().split(maxsplit=9)
     except OSError:
@@ -103,7 +103,7 @@ def machine_seconds() -> float:
 
 @contextmanager
 def _environment(threads: int) -> Iterator[None]:
-    """What children started in here see; libraries read it when they load, and how threads wait, which we have set."""
+    """Set the thread limits that libraries in child processes read on loading; our OpenMP wait policy is inherited."""
     before = dict(os.environ)
     os.environ.update(dict.fromkeys(THREAD_VARIABLES, str(threads)))
     try:

@@ -75,7 +75,7 @@ def capacity(
 
 
 def _searched(sessions: list[SessionShape], pace: Pace, load: Load, most: int, quiet: bool) -> CapacityPlan:
-    """The search, with a line that says what is being simulated."""
+    """Run the search, with a line that says what is being simulated."""
     from augury.tools.capacity.plan import plan
     from augury.tools.shared.pulse import pulse
     from augury.tools.shared.terminal import saying

@@ -1,4 +1,4 @@
-"""The closed form: how a number of replicas would do, by queueing formulas, in no time."""
+"""The closed form: latencies of a number of replicas by queueing formulas, without a simulation."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from augury.tools.capacity.sessions import SessionShape
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What comes in and what is asked of it."""
+    """The arriving requests, and the targets for their latency."""
 
     rate: float  # requests a second, all together
     think: float  # seconds between an answer and the next turn
     percentile: float  # 0 to 1
-    ttft: float  # seconds to the first token that this share of requests may take
-    tpot: float  # seconds a token after it
+    ttft: float  # target seconds to the first token, for this share of requests
+    tpot: float  # target seconds per token after it
 
 
 @dataclass(frozen=True, slots=True)
 class ModelledFigures:
-    """What the formulas say of one number of replicas."""
+    """The formulas' figures for one number of replicas."""
 
     ttft: float
     tpot: float
     running: float  # requests at a time on a replica
-    busy: float  # share of time that it reads prompts or decodes more than it must
+    busy: float  # share of time that it prefills or decodes
 
     def meets(self, load: Load) -> bool:
-        """Whether it is good enough."""
+        """Whether both latencies meet their targets."""
         return self.ttft <= load.ttft and self.tpot <= load.tpot
 
 
@@ -40,16 +40,16 @@ NEVER = ModelledFigures(math.inf, math.inf, math.inf, 1.0)
 
 @dataclass(frozen=True, slots=True)
 class TraceMeans:
-    """The means of a trace on a replica: seconds of reading, its square, and steps of decoding, of one request."""
+    """Means per request of a trace on a replica: seconds of prefill, their square, and decode steps."""
 
     read: float
     read_square: float
-    read_high: float  # of the asked percentile
+    read_high: float  # seconds of prefill at the target percentile
     steps: float
 
 
 def work_of(sessions: list[SessionShape], pace: Pace, percentile: float) -> TraceMeans:
-    """A trace's work where sessions find what they had; a replica that has never seen a beginning reads it once."""
+    """A trace's work if sessions find their earlier turns and shared beginnings in the cache, cold misses neglected."""
     reads = sorted(session.unread(n) * pace.read for session in sessions for n in range(len(session.turns)))
     steps = [(turn.answer - 1) / pace.tokens_per_step for session in sessions for turn in session.turns]
     high = reads[min(len(reads) - 1, int(percentile * len(reads)))]
@@ -57,10 +57,10 @@ def work_of(sessions: list[SessionShape], pace: Pace, percentile: float) -> Trac
 
 
 def expected(work: TraceMeans, pace: Pace, load: Load, replicas: int) -> ModelledFigures:
-    """The figures of so many replicas under an even load.
+    """The figures of so many replicas that share the load evenly.
 
-    Reading goes before decoding and queues as M/G/1; what time it leaves is for steps, which `b` requests share, where
-    b is the number at which as many finish as arrive. Requests at work vary as a Poisson number does.
+    Prefill goes before decoding and queues as M/G/1; the rest of the time is for steps, which `b` requests share, where
+    b is the number at which as many finish as arrive. The number of running requests is taken as Poisson.
     """
     each = load.rate / replicas
     reading = each * work.read
@@ -75,7 +75,7 @@ def expected(work: TraceMeans, pace: Pace, load: Load, replicas: int) -> Modelle
         return NEVER
     tpot = _step(pace, max(high, 1.0)) / pace.tokens_per_step / (1 - reading)
     wait = each * work.read_square / (2 * (1 - reading))
-    # An M/G/1 queue is empty with 1 - rho; else its wait falls off as an exponential with the same mean.
+    # An M/G/1 queue is empty with probability 1 - rho; else its wait decays as an exponential with the same mean.
     tail = wait / reading * math.log(max(1.0, reading / (1 - load.percentile))) if reading else 0.0
     ttft = tail + work.read_high + _step(pace, max(running, 1.0)) / 2 + _step(pace, max(running, 1.0))
     return ModelledFigures(
@@ -84,7 +84,7 @@ def expected(work: TraceMeans, pace: Pace, load: Load, replicas: int) -> Modelle
 
 
 def needed(work: TraceMeans, pace: Pace, load: Load, most: int) -> int | None:
-    """The fewest replicas whose figures are good enough; None where no number up to `most` is."""
+    """The fewest replicas whose figures meet the targets; None if no number up to `most` does."""
     if not expected(work, pace, load, most).meets(load):
         return None
     low, high = 0, most
@@ -98,7 +98,7 @@ def needed(work: TraceMeans, pace: Pace, load: Load, most: int) -> int | None:
 
 
 def _running(work: TraceMeans, pace: Pace, each: float, free: float) -> float | None:
-    """Requests at a time: by Little's law, arrivals times the steps of each times what a step takes among so many."""
+    """Running requests by Little's law: arrival rate, times steps each, times step time; None if above the slots."""
     running = 0.0
     for _ in range(200):
         found = each * work.steps * _step(pace, max(running, 1.0)) / free
@@ -111,7 +111,7 @@ def _running(work: TraceMeans, pace: Pace, each: float, free: float) -> float | 
 
 
 def _step(pace: Pace, requests: float) -> float:
-    """A step's seconds, between whole numbers in a straight line."""
+    """Seconds of a step, interpolated linearly between whole numbers of requests."""
     low = min(int(requests), pace.slots)
     high = min(low + 1, pace.slots)
     return pace.step[low] + (pace.step[high] - pace.step[low]) * (min(requests, pace.slots) - low)

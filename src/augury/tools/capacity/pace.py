@@ -1,4 +1,4 @@
-"""How fast one replica is: a step by the number of requests in it, a token of a prompt, and what it has room for."""
+"""The speed of one replica: step time by number of requests, prefill time per token, and room in its KV cache."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from augury.tools.advise.drafters import drafting_for
 from augury.tools.advise.shape import ModelShape
 from augury.tools.capacity.sessions import SessionShape
 
-ROOM = 1 << 20  # tokens of a cache whose memory is not known
+ROOM = 1 << 20  # tokens, assumed if the memory of the cache is not known
 
 
 @dataclass(frozen=True, slots=True)
 class Pace:
     """A replica's figures, at the trace's mean context."""
 
-    step: tuple[float, ...]  # seconds, by requests; the first, of none, is 0
-    read: float  # seconds a token of a prompt
-    tokens_per_step: float  # of a request
+    step: tuple[float, ...]  # seconds by number of requests; 0 for none
+    read: float  # seconds per prompt token
+    tokens_per_step: float  # for each request
     cache_tokens: int  # that its memory holds, those of running requests included
 
     @property
@@ -33,7 +33,7 @@ class Pace:
 def pace_of(
     cost: Cost, shape: ModelShape | None, sessions: list[SessionShape], most: int, profile: Mapping[str, Any] | None
 ) -> Pace:
-    """The pace of a target by its costs; with a profile, of its drafter too."""
+    """The pace of a target by its costs; with a profile, drafting included."""
     turns = [turn for session in sessions for turn in session.turns]
     context = sum(turn.prompt + turn.answer / 2 for turn in turns) / len(turns)
     gain, rows = speculation(profile)
@@ -53,7 +53,7 @@ def pace_of(
 
 
 def speculation(profile: Mapping[str, Any] | None) -> tuple[float, float]:
-    """Tokens a step gives, and rows it takes, for one request; steps without a draft count, where that is known."""
+    """Mean tokens and rows per step of one request, counting steps without a draft if their share is known."""
     if profile is None:
         return 1.0, 1.0
     share = float(profile.get("replay", {}).get("share_drafted", 1.0))

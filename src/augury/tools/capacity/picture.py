@@ -1,4 +1,4 @@
-"""The picture of a plan: latency against the number of replicas, with what was asked for."""
+"""The plot of a plan: latency against the number of replicas, with the targets."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from augury.tools.shared.plots import COLORS, INK, figure, save, tidy
 
 
 def draw(plan: CapacityPlan, conditions: str, path: Path) -> None:
-    """Draw it into a PNG."""
+    """Draw the plan into a PNG file."""
     made, ((left, right),) = figure(10.4, 4.2, columns=2)
     counts = [outcome.replicas for outcome in plan.tried]
     asked = f"p{100 * plan.load.percentile:g}"

@@ -1,4 +1,4 @@
-"""The fewest replicas that are good enough: the closed form says where to look, simulations decide."""
+"""The fewest replicas that meet the targets: the closed form says where to look, simulations decide."""
 
 from __future__ import annotations
 
@@ -12,32 +12,32 @@ from augury.tools.capacity.sessions import SessionShape
 from augury.tools.capacity.simulate import Simulation, SimulationResult
 
 MOST = 1000  # replicas
-PART = 48  # replicas of a fleet in small: larger ones are looked for in proportion, then simulated whole
-STRIDE = 1.12  # from one number of replicas that is tried to the next, until both answers are known
+PART = 48  # replicas: larger fleets are searched at this scale first, with a part of the load, then whole
+STRIDE = 1.12  # factor from one number of replicas to the next, until a good and a bad one are known
 FINER = 1.02  # the same for whole fleets
 Say = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
 class CapacityPlan:
-    """What came of it."""
+    """The result of the search."""
 
     load: Load
     pace: Pace
     by_model: int | None  # replicas by the closed form
     expected: ModelledFigures  # its figures for the number that simulations found
-    tried: list[SimulationResult]  # by number of replicas; of a fleet larger than PART, only whole ones
+    tried: list[SimulationResult]  # whole fleets, by number of replicas
     best: SimulationResult | None
-    spread: SimulationResult | None  # as many replicas, each request where the fewest are
+    spread: SimulationResult | None  # as many replicas, each request routed to the least loaded
 
     @property
     def replicas(self) -> int | None:
-        """The fewest that are good enough."""
+        """The fewest replicas that meet the targets; None if no number does."""
         return self.best.replicas if self.best else None
 
 
 class Planner:
-    """Simulations of one load, each run once."""
+    """Simulations of one load; each whole fleet is simulated once."""
 
     def __init__(self, sessions: list[SessionShape], pace: Pace, load: Load, say: Say) -> None:
         self.sessions, self.pace, self.load, self.say = sessions, pace, load, say
@@ -45,7 +45,7 @@ class Planner:
         self.found: dict[int, SimulationResult] = {}
 
     def simulated(self, replicas: int, part: float = 1.0, sticky: bool = True) -> SimulationResult:
-        """A fleet, or a part of it with its part of the load."""
+        """Simulate so many replicas under the load, or under a `part` of it."""
         load = replace(self.load, rate=self.load.rate * part)
         running = expected(self.work, self.pace, load, replicas).running
         each = load.rate / replicas
@@ -55,13 +55,13 @@ class Planner:
         return Simulation(self.sessions, self.pace, load, replicas, sticky).run(answering)
 
     def good(self, replicas: int) -> bool:
-        """Whether a whole fleet is."""
+        """Whether a whole fleet of so many replicas meets the targets."""
         if replicas not in self.found:
             self.found[replicas] = self.simulated(replicas)
         return self.found[replicas].meets(self.load)
 
     def start(self, guess: int, most: int) -> int:
-        """Where to look with whole fleets: the guess, or what a small one says."""
+        """Where to start with whole fleets: at the guess, or where a search at the scale of PART leads."""
         if guess <= PART:
             return guess
         part = PART / guess
@@ -70,7 +70,7 @@ class Planner:
 
 
 def plan(sessions: list[SessionShape], pace: Pace, load: Load, most: int = MOST, say: Say = print) -> CapacityPlan:
-    """Search for the number; `say` hears of every simulation before it is run."""
+    """Search for the fewest replicas; `say` is told of every simulation before it runs."""
     planner = Planner(sessions, pace, load, say)
     guess = needed(planner.work, pace, load, most)
     start = planner.start(guess or most, most)
@@ -83,9 +83,9 @@ def plan(sessions: list[SessionShape], pace: Pace, load: Load, most: int = MOST,
 
 
 def search(start: int, most: int, good: Callable[[int], bool], stride: float = STRIDE) -> int | None:
-    """The fewest from 1 to `most` that are good, if more are never worse; near `start` it takes few questions.
+    """The fewest from 1 to `most` that are good, if more are never worse; None if none is; fast near `start`.
 
-    A number that is within a fortieth of the fewest will do: simulations do not tell them apart.
+    A number within a fortieth of the fewest is accepted, since simulations cannot tell them apart.
     """
     low, high = 0, most + 1  # not good, and good as far as is known
     at = min(max(start, 1), most)

@@ -1,4 +1,4 @@
-"""One replica in the simulation: reads prompts one after another, decodes the rest together, keeps what it has read."""
+"""One simulated replica: prefills one prompt after another, decodes the rest as a batch, and caches what it reads."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from augury.tools.capacity.sessions import BLOCK, SessionShape
 
 @dataclass(slots=True)
 class RequestUnderWay:
-    """A request on its way."""
+    """A request in the simulation."""
 
     session: SessionShape
-    instance: int  # which of the sessions made from it
+    instance: int  # which copy of the session
     number: int  # of the turn
     arrived: float
     replica: str = ""
@@ -27,21 +27,21 @@ class RequestUnderWay:
 
 @dataclass(slots=True)
 class PrefillJob:
-    """A prompt, and the seconds that are left of reading it."""
+    """A prompt, and the seconds left of its prefill."""
 
     asked: RequestUnderWay
     left: float
 
 
 class Cache:
-    """What a replica holds, whole sessions and beginnings, the longest unused of which go first."""
+    """A replica's prefix cache: whole sessions and shared beginnings, the least recently used evicted first."""
 
     def __init__(self, room: int) -> None:
         self._room, self._used = room, 0
         self._held: OrderedDict[bytes | int, int] = OrderedDict()
 
     def find(self, asked: RequestUnderWay) -> int:
-        """Tokens of a prompt that are there, in whole blocks."""
+        """Tokens of a request's prompt that are cached, in whole blocks."""
         session, head = asked.session, 0
         if session.head and session.beginning in self._held:
             self._held.move_to_end(session.beginning)
@@ -50,7 +50,7 @@ class Cache:
         return min(head + own, asked.prompt - 1) // BLOCK * BLOCK
 
     def keep(self, asked: RequestUnderWay, tokens: int) -> None:
-        """Take in a session's text of so many tokens."""
+        """Cache the first `tokens` tokens of a session."""
         session = asked.session
         if session.head:
             self._put(session.beginning, session.head)
@@ -64,7 +64,7 @@ class Cache:
 
 
 class ReplicaModel:
-    """A replica's clock. Steps are counted, not simulated: between two events nothing changes their length."""
+    """A replica's event clock; steps are counted, not simulated: between two events their length does not change."""
 
     def __init__(self, pace: Pace) -> None:
         self.pace, self.cache = pace, Cache(pace.cache_tokens)
@@ -77,7 +77,7 @@ class ReplicaModel:
         self._serial = 0
 
     def take(self, asked: RequestUnderWay, now: float) -> None:
-        """A request arrives."""
+        """Start a request that arrives, or let it wait if all slots are taken."""
         self.now = now
         if len(self._running) + len(self._reading) < self.pace.slots:
             self._begin(asked)
@@ -90,7 +90,7 @@ class ReplicaModel:
         self._reading.append(PrefillJob(asked, (asked.prompt - asked.found) * self.pace.read))
 
     def next(self) -> float | None:
-        """When something happens next, if no request arrives."""
+        """The time of the next event if no request arrives; None if the replica is idle."""
         if self._reading:
             return self.now + self._reading[0].left
         if self._running:
@@ -98,7 +98,7 @@ class ReplicaModel:
         return None
 
     def advance(self, to: float) -> list[RequestUnderWay]:
-        """Go on to a time not past the next event; returns what ends then."""
+        """Advance to a time not past the next event; returns the requests that end then."""
         spent, ended = to - self.now, []
         if self._reading:
             self.read_seconds += spent
@@ -114,7 +114,7 @@ class ReplicaModel:
         return ended
 
     def _read(self, asked: RequestUnderWay, now: float) -> None:
-        """A prompt is read; its first token comes with the next step, and the present one has half of its way to go."""
+        """Move a request to decoding; its first token comes with the next step, the current one being half done."""
         rest = (asked.session.turns[asked.number].answer - 1) / self.pace.tokens_per_step
         self._serial += 1
         heapq.heappush(self._running, (self._steps + 1 + rest, self._serial, asked))

@@ -1,4 +1,4 @@
-"""A plan as people read it, and as JSON."""
+"""A plan for the terminal, and as JSON."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ RULE = (
 
 
 def show(console: Console, plan: CapacityPlan, gpus_each: int, conditions: str) -> None:
-    """Print everything."""
+    """Print the plan."""
     load, asked = plan.load, f"p{100 * plan.load.percentile:g}"
     target = f"TTFT {load.ttft:g} s and TPOT {1e3 * load.tpot:g} ms at {asked}, {load.rate:g} requests a second"
     if plan.best is None:
@@ -66,7 +66,7 @@ def _cells(outcome: SimulationResult) -> list[str]:
 
 
 def as_record(plan: CapacityPlan, gpus_each: int, conditions: str) -> dict[str, Any]:
-    """The plan as JSON has it."""
+    """The plan as a JSON object."""
     load = plan.load
     return {
         "replicas": plan.replicas,

@@ -12,11 +12,11 @@ import numpy as np
 
 from augury.tools.replay.tokens import Script
 
-BLOCK = 16  # tokens: vLLM's block, the least that a prefix cache finds again
+BLOCK = 16  # tokens: vLLM's block size, the unit of its prefix cache
 
 
 class Turn(NamedTuple):
-    """One request of a session, in tokens; its prompt holds all that was said before."""
+    """One request of a session, in tokens; its prompt includes all earlier turns."""
 
     prompt: int
     answer: int
@@ -24,21 +24,21 @@ class Turn(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SessionShape:
-    """A conversation without its words."""
+    """A conversation reduced to its token counts."""
 
     turns: tuple[Turn, ...]
-    head: int  # tokens that it begins with as others do, in whole blocks
-    beginning: bytes  # names them
+    head: int  # leading tokens shared with other sessions, in whole blocks
+    beginning: bytes  # digest of those tokens
 
     def unread(self, number: int) -> int:
-        """Tokens of a turn's prompt that are new where everything before was kept."""
+        """Tokens of a turn's prompt left to prefill if everything before it is cached."""
         kept = self.head if number == 0 else sum(self.turns[number - 1])
         prompt = self.turns[number].prompt
         return prompt - min(kept, prompt - 1) // BLOCK * BLOCK
 
 
 def sessions_of(scripts: Iterable[Script]) -> list[SessionShape]:
-    """The sessions of a trace; a record that a later one continues from is a part of that."""
+    """The sessions of a trace; a record that another one continues counts as part of that one."""
     read = [script for script in scripts if script.spans]
     ends = [_digests(script.text, [stop for _, stop in script.spans]) for script in read]
     inner = {(script.tenant, digest) for script, mine in zip(read, ends, strict=True) for digest in mine[:-1]}

@@ -16,10 +16,10 @@ from augury.tools.capacity.pace import Pace
 from augury.tools.capacity.replica_model import ReplicaModel, RequestUnderWay
 from augury.tools.capacity.sessions import SessionShape
 
-ROUTED = 64  # tokens of a block as the router hashes them: 256 bytes of text
+ROUTED = 64  # tokens per block that the router hashes: 256 bytes of text
 SEED = 20
-SETTLE, COUNT, GRACE = 3.0, 5.0, 5.0  # times a request's own: before counting, while counting, to end what was counted
-FEWEST = 4000  # requests that are counted
+SETTLE, COUNT, GRACE = 3.0, 5.0, 5.0  # in request durations: before counting, counting, for counted ones to end
+FEWEST = 4000  # requests counted at least
 PERCENTILES = (50, 90, 95, 99)
 
 
@@ -32,22 +32,22 @@ class SimulationResult:
     requests: int
     ttft: dict[int, float]  # seconds, by percentile
     tpot: dict[int, float]
-    asked_ttft: float  # at the percentile that was asked for
+    asked_ttft: float  # at the target percentile
     asked_tpot: float
     hits: float  # share of prompt tokens found in a cache
-    held: float  # share of turns after the first that went where their session was
+    held: float  # share of later turns routed to the replica that has their session
     reading: float  # share of time that replicas read prompts
     running: float  # requests at a time on a replica, mean
     uneven: float  # the busiest replica's requests over the mean
 
     def meets(self, load: Load) -> bool:
-        """Whether it is good enough."""
+        """Whether both latencies meet their targets."""
         return self.asked_ttft <= load.ttft and self.asked_tpot <= load.tpot
 
 
 @dataclass
 class Simulation:
-    """One run."""
+    """One run of a fleet under a load."""
 
     sessions: list[SessionShape]
     pace: Pace
@@ -63,14 +63,14 @@ class Simulation:
         self._chance = random.Random(SEED)
         self._events: list[tuple[float, int, str | RequestUnderWay, int]] = []
         self._serial = self._instances = 0
-        self._from = self._to = 0.0  # what arrives between them is counted
+        self._from = self._to = 0.0  # requests that arrive between them are counted
         self._counted: list[RequestUnderWay] = []
         self._open = 0  # of the counted, those without an end
         self._came: dict[int, str] = {}  # where each session's latest turn went
         self._turns = self._stayed = 0
 
     def run(self, answering: float) -> SimulationResult:
-        """Simulate and count requests that arrive once the fleet has settled; an answer takes about so many seconds."""
+        """Simulate, counting the requests that arrive once the fleet has settled; `answering`: seconds of a request."""
         self._warm(answering)
         self._next_session(0.0)
         self._from = SETTLE * answering
@@ -78,7 +78,7 @@ class Simulation:
         end = self._to + GRACE * (answering + self.load.ttft)
         while self._events and (self._events[0][0] < self._to or self._open):
             now, _, what, version = heapq.heappop(self._events)
-            if now > end:  # they queue without end; what has not come counts as never
+            if now > end:  # the queue grows without bound; what has not finished counts as infinite
                 break
             if isinstance(what, RequestUnderWay):
                 self._arrive(what, now, new=version == 1)
@@ -101,10 +101,10 @@ class Simulation:
         self._push(at, RequestUnderWay(session, self._instances, 0, at, prompt=session.turns[0].prompt), 1)
 
     def _warm(self, answering: float) -> None:
-        """Begin in the middle: as many sessions as there are at a time, each at some turn, what it had in a cache."""
+        """Start in a steady state: the usual number of sessions, each at some turn, its earlier turns in a cache."""
         turn = self.load.think + answering
         spots = [(session, number) for session in self.sessions for number in range(len(session.turns))]
-        for _ in range(round(self.load.rate * turn)):  # Little's law; sessions of many turns are met more often
+        for _ in range(round(self.load.rate * turn)):  # Little's law; sessions of many turns are drawn more often
             session, number = self._chance.choice(spots)
             self._instances += 1
             asked = RequestUnderWay(session, self._instances, number, 0.0, prompt=session.turns[number].prompt)
@@ -131,7 +131,7 @@ class Simulation:
             self._counted.append(asked)
             self._open += 1
         model = self._models[asked.replica]
-        model.advance(now)  # nothing ends: what would have, came before in the queue
+        model.advance(now)  # nothing ends here: its event would have come earlier in the queue
         model.take(asked, now)
         self._reschedule(asked.replica)
 
@@ -150,7 +150,7 @@ class Simulation:
         return self.router.choose(self._prefix(asked) if self.sticky else None, self._loads).replica
 
     def _prefix(self, asked: RequestUnderWay) -> Prefix:
-        """As ingress.py would see it: the beginning that many share, then what is this session's own."""
+        """The prefix as ingress.py would see it: the shared beginning, then the session's own blocks."""
         session, name = asked.session, asked.instance.to_bytes(8, "little")
         common, whole = session.head // ROUTED, min(asked.prompt // ROUTED, MOST)
         blocks = [session.beginning + bytes((n & 255, n >> 8)) for n in range(min(common, whole))]
@@ -195,9 +195,9 @@ class Simulation:
 
 
 def _each(asked: RequestUnderWay) -> float:
-    """Seconds a token after the first; without end where it has none."""
+    """Seconds per token after the first; infinite if the request has not ended."""
     return (asked.ended - asked.first) / (asked.session.turns[asked.number].answer - 1) if asked.ended else math.inf
 
 
 def _percentile(values: np.ndarray, percent: float) -> float:
-    return float(np.percentile(values, percent, method="higher"))  # one that was seen: between two of them may be NaN
+    return float(np.percentile(values, percent, method="higher"))  # an observed value: interpolation may give NaN

@@ -1,1 +1,1 @@
-"""`augury certify`: that speculation changes nothing, by proof, on a model, on servers."""
+"""`augury certify`: check that speculation changes nothing, by proof, on a model, or on servers."""

@@ -150,7 +150,7 @@ def _suite(
     as_json: bool,
     html: Path | None,
 ) -> int:
-    """The cells of files, or those of servers that are asked now."""
+    """Print the cells of files, or those of servers certified now; returns the exit code."""
     from augury.tools.certify.suite.command import SuiteOptions as SuiteAsked
     from augury.tools.certify.suite.command import certify_servers, give, listed, read_table
     from augury.tools.certify.suite.pair import SuitePlan
@@ -238,7 +238,7 @@ def _texts(asked: list[GivenPrompt]) -> list[str]:
 
 
 def _give(found: ProofCertificate | ComparisonReport, full: bool, as_json: bool, html: Path | None) -> None:
-    """Print it, and write the page."""
+    """Print the result, and write the HTML page."""
     from augury.tools.certify.page import certificate_page, report_page
     from augury.tools.certify.screen import show_certificate, show_report
 

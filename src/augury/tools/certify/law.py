@@ -1,4 +1,4 @@
-"""The law that plain sampling draws from, worked out anew from raw logits in float64.
+"""The law (distribution) that plain sampling draws from, recomputed from raw logits in float64.
 
 The engine has its own code for this, in float32 and fused; a certificate must not trust what it certifies.
 """
@@ -13,13 +13,13 @@ from numpy.typing import NDArray
 
 from augury.config.sampling import SamplingParams
 
-EDGE = 0.01  # of the mass around a top-p cut: rounding may move tokens there across it
+EDGE = 0.01  # share of the mass around a top-p cut: rounding may move tokens there across it
 
 
 def possible(
     logits: NDArray[np.float32], params: SamplingParams, prompt: Sequence[int], output: Sequence[int]
 ) -> dict[int, float]:
-    """The law by token, with those at the edge of a top-p cut that rounding may let in, at probability 0."""
+    """The law by token; tokens that rounding may let in at the edge of a top-p cut are listed with probability 0."""
     law = plain_law(logits, params, prompt, output)
     wider = plain_law(logits, params.clone(top_p=min(1.0, params.top_p + EDGE)), prompt, output)
     return {int(token): float(law[token]) for token in wider.nonzero()[0]}
@@ -28,7 +28,7 @@ def possible(
 def plain_law(
     logits: NDArray[np.float32], params: SamplingParams, prompt: Sequence[int], output: Sequence[int]
 ) -> NDArray[np.float64]:
-    """Probabilities of the next token after a prompt and what was generated behind it."""
+    """Probabilities of the next token after a prompt and the output generated so far."""
     scores = _penalized(logits.astype(np.float64), params, prompt, output)
     if params.greedy:
         return np.asarray(np.arange(len(scores)) == scores.argmax(), np.float64)

@@ -1,8 +1,8 @@
 """Plain decoding against speculation on our own engine.
 
-Plain is a second LLM without `speculative_config`: what a user has who does not speculate. One engine with its drafter
-taken away would share its KV cache, its prefix cache and, under the rejection rules, its sampler with what it is to be
-the judge of.
+Plain decoding runs on a second LLM without `speculative_config`, as a user has it who does not speculate. One engine
+with its drafter removed would share its KV cache, its prefix cache and, under the rejection rules, its sampler with the
+speculation that it is to judge.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from augury.tools.certify.watch import SeenToken, tie, watching
 from augury.verify.rules import RULES
 
 Asked = str | list[dict[str, Any]]  # a text, or a conversation
-FURTHER = 2  # sampled answers have this many tokens more than a draft: one before it and the extra one behind it
+FURTHER = 2  # sampled answers have this many tokens more than a draft: one before it and the bonus token after it
 DEEPEST = 8
 UNSEEN = "it did not happen again when the scores were looked at"
 LAW_PROMPTS = 2  # prompts whose answers are sampled many times
@@ -41,7 +41,7 @@ LAW_PROMPTS = 2  # prompts whose answers are sampled many times
 
 @dataclass(frozen=True, slots=True)
 class ModelPlan:
-    """How much to compare."""
+    """What to compare, and how much of it."""
 
     prompts: Sequence[Asked]
     settings: Sequence[SamplingSetting] = SETTINGS
@@ -67,7 +67,7 @@ class _Comparison:
 
     @property
     def rule(self) -> str:
-        """The rule that runs."""
+        """The acceptance rule that the speculating engine runs."""
         config = self.fast.config.speculative_config
         if config is None:
             raise ConfigError("there is no speculation to certify; give a speculative_config (-sc JSON).")
@@ -100,7 +100,7 @@ class _Comparison:
     # --- token for token -------------------------------------------------------------------------------------------
 
     def equality(self, setting: SamplingSetting) -> Equality:
-        """Every prompt with every seed, both ways; each first difference is run again to see its scores."""
+        """Compare the answers for every prompt and seed; each first difference is run again to see its scores."""
         seeds = self.plan.seeds if setting.params["temperature"] > 0 else 1
         asked = [(p, p * seeds + s) for p in range(len(self.tokens)) for s in range(seeds)]
         answers = {}
@@ -118,7 +118,7 @@ class _Comparison:
         return Equality(setting.name, len(asked), sum(len(a) for _, a, _ in pairs), found)
 
     def answers(self, llm: LLM, setting: SamplingSetting, asked: list[tuple[int, int]]) -> list[list[int]]:
-        """Token ids of every (prompt, seed); the cache starts empty, so that a second run is the first over again."""
+        """Token ids of every (prompt, seed); the prefix cache starts empty, so that a second run repeats the first."""
         llm.reset_prefix_cache()
         every = [self.params(setting, seed=seed, max_tokens=self.plan.max_tokens) for _, seed in asked]
         outputs = llm.generate([self.tokens[p] for p, _ in asked], every, use_tqdm=lambda **_: _Steps(self.progress))
@@ -127,7 +127,7 @@ class _Comparison:
     def look_again(
         self, llm: LLM, setting: SamplingSetting, asked: list[tuple[int, int]], parted: dict[int, int]
     ) -> dict[int, SeenToken]:
-        """The same requests in the same company, with the scores at the tokens where the answers part."""
+        """Run the same requests in the same batch again, and capture the scores where the answers first differ."""
         self.progress.begin(f"{setting.name}: the scores where answers part", len(asked))
         prompts = {seed: prompt for prompt, seed in asked}
         wanted = {seed: len(self.tokens[prompts[seed]]) + at for seed, at in parted.items()}
@@ -171,7 +171,7 @@ class _Comparison:
     # --- the law ---------------------------------------------------------------------------------------------------
 
     def places(self, setting: SamplingSetting) -> list[TestedPlace]:
-        """Sampled answers compared with the plain law, behind their most frequent beginnings."""
+        """Compare sampled answers with the plain law, after their most frequent beginnings."""
         found: list[TestedPlace] = []
         for number, prompt in enumerate(self.tokens[:LAW_PROMPTS]):
             texts = self.sampled(setting, number, prompt)
@@ -195,7 +195,7 @@ class _Comparison:
     def sampled(self, setting: SamplingSetting, number: int, prompt: list[int]) -> list[list[int]]:
         """Many answers to one prompt, each with a seed of its own."""
         self.progress.begin(f"{setting.name}: sampling prompt {number + 1}", self.plan.samples)
-        # No two samples share their noise: the tests are added up as if independent, and must be.
+        # No two samples share their noise: the test statistics are added up, so they must be independent.
         place = self.plan.settings.index(setting) * LAW_PROMPTS + number
         params = self.params(setting, n=self.plan.samples, seed=1 + place * self.plan.samples, max_tokens=self.depth)
         output = self.fast.generate([prompt], params, use_tqdm=lambda **_: _Steps(self.progress))[0]
@@ -214,7 +214,7 @@ class _Comparison:
     # --- the rest --------------------------------------------------------------------------------------------------
 
     def params(self, setting: SamplingSetting, **more: Any) -> SamplingParams:
-        """Sampling parameters; an end of text would only make the comparison shorter."""
+        """Sampling parameters; end-of-text is ignored, since it would only shorten the comparison."""
         return SamplingParams(**setting.params, **more, ignore_eos=True, detokenize=False)
 
     def text(self, tokens: list[int]) -> str:
@@ -222,12 +222,12 @@ class _Comparison:
         return self.plain.tokenizer.decoder(skip_special=False)(tokens)
 
     def name(self, token: int) -> str:
-        """A token as text, or by its number where it is half a character."""
+        """A token as text, or its id if it is only part of a character."""
         text = self.text([token])
         return f"token {token}" if "\ufffd" in text else text
 
     def notes(self, law: Any) -> list[str]:
-        """What a reader should know."""
+        """Remarks for the reader of the report."""
         found = []
         if self.rule == "coupled":
             found.append("Same seed, same text: where every token is equal the law is too, so none was tested.")
@@ -266,7 +266,7 @@ class _Comparison:
 
 
 class _Steps:
-    """What LLM.generate takes for tqdm."""
+    """A stand-in for tqdm in LLM.generate, which reports to `progress`."""
 
     postfix = ""
 
@@ -283,7 +283,7 @@ def ids(text: Text) -> list[int]:
 
 
 def prompt_tokens(llm: LLM, asked: Asked) -> list[int]:
-    """Through the chat template where the model has one."""
+    """Token ids of a prompt, through the chat template if the model has one."""
     if isinstance(asked, str) and not llm.tokenizer.inner.chat_template:
         return llm.tokenizer.encode(asked)
     messages = [{"role": "user", "content": asked}] if isinstance(asked, str) else asked
@@ -291,7 +291,7 @@ def prompt_tokens(llm: LLM, asked: Asked) -> list[int]:
 
 
 def dtype_of(llm: LLM) -> torch.dtype:
-    """The arithmetic of an engine's target."""
+    """The dtype of an engine's target."""
     target = llm.engine.target
     found: torch.dtype = getattr(target, "dtype", target.cache_dtype)
     return found

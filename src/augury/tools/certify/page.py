@@ -17,7 +17,7 @@ WORDS = ("holds", "does not hold", "nothing certified")
 
 
 def report_page(report: ComparisonReport) -> str:
-    """A comparison."""
+    """The page of a comparison."""
     parts = [_verdict(report.exit_code, report.subject)]
     if report.equalities:
         rows = [(e.setting, e.answers, e.equal, e.tokens, len(e.differences)) for e in report.equalities]
@@ -70,7 +70,7 @@ def _law_parts(report: ComparisonReport) -> list[str]:
 
 
 def certificate_page(found: ProofCertificate) -> str:
-    """The exact proof."""
+    """The page of the exact proof."""
     kinds = {"standard": "a", "block": "b"}
     chains = [
         Bar(f"{line.rule[0]} K={line.shape[-1]}", float(line.accepted), kinds.get(line.rule, "c"))
@@ -102,7 +102,7 @@ CHAINS = tuple(f"chain {length}" for length in range(1, 5))
 
 
 def _brief(rule: str) -> str:
-    """A rule's name, short enough to stand below its bar."""
+    """A rule's name, short enough to fit below its bar."""
     return rule.replace("_block with ", "+").split(" ")[0]
 
 

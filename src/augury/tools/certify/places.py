@@ -1,7 +1,7 @@
-"""Where sampled texts are compared with the law they should follow: the next token at a given beginning.
+"""Where sampled texts are compared with the law they should follow: the next token after a given beginning.
 
 The first token of an answer is drawn before anything is drafted; what a rule does shows in the tokens after it. So the
-law is looked at after the most frequent beginnings of every length: together they make up the law of whole texts.
+law is tested after the most frequent beginnings of every length: together they make up the law of whole texts.
 """
 
 from __future__ import annotations
@@ -13,20 +13,20 @@ from typing import Any, NamedTuple
 
 from augury.tools.certify.statistics import CountCell, Fit, chi2_survival, detectable_variation, holm
 
-WIDEST = 4  # beginnings of one length
-LEAST_SAMPLES = 100  # that make a beginning worth a look
-ALPHA = 0.01  # how likely the whole certificate is to fail when nothing is wrong
+WIDEST = 4  # beginnings of one length, at most
+LEAST_SAMPLES = 100  # needed to test a beginning
+ALPHA = 0.01  # probability that the whole certificate fails when nothing is wrong
 POWER = 0.9
 Text = tuple[Hashable, ...]
 
 
 class TestedPlace(NamedTuple):
-    """One beginning of one prompt's answers, and how the tokens after it were spread."""
+    """One beginning of one prompt's answers, and how the tokens after it are distributed."""
 
     setting: str
     prompt: int
-    beginning: str  # as text; empty is the start of the answer
-    depth: int  # tokens before the one looked at
+    beginning: str  # as text; empty at the start of the answer
+    depth: int  # tokens before the one tested
     cells: list[CountCell[str]]
     fit: Fit
     outside: int = 0  # tokens here that plain sampling rules out
@@ -47,25 +47,25 @@ def beginnings(texts: Sequence[Sequence[Hashable]], depth: int) -> list[tuple[Te
 
 @dataclass(frozen=True, slots=True)
 class PlacesVerdict:
-    """All places together."""
+    """The tests of all places, judged together."""
 
     places: list[TestedPlace]
     alpha: float
     adjusted: list[float]  # Holm's p-values of the places, then that of their sum
-    together: Fit  # the sum of all statistics: sees a small shift that is everywhere
+    together: Fit  # the sum of all statistics: detects a small shift that is everywhere
 
     @property
     def holds(self) -> bool:
-        """Whether nothing here surprises."""
+        """Whether no test is significant at level alpha."""
         return min(self.adjusted, default=1.0) >= self.alpha
 
     @property
     def samples(self) -> int:
-        """Sampled tokens looked at."""
+        """Number of sampled tokens tested."""
         return round(sum(cell.observed for place in self.places for cell in place.cells))
 
     def finds(self, fit: Fit) -> float:
-        """The smallest shift, in total variation, that this test would have found, had it been there."""
+        """The smallest shift, in total variation, that this test would have detected with probability POWER."""
         return detectable_variation(fit.size, fit.df, self.alpha / max(1, len(self.adjusted)), POWER)
 
     def record(self) -> dict[str, Any]:
@@ -103,7 +103,7 @@ def _fit_record(fit: Fit) -> dict[str, Any]:
 
 
 def judge(places: Sequence[TestedPlace], alpha: float = ALPHA) -> PlacesVerdict:
-    """Weigh all places, and their sum, as one family of tests; a place with a single cell has nothing to say."""
+    """Judge all places, and their sum, as one family of tests; places with a single cell are skipped."""
     telling = [place for place in places if place.fit.df]
     df = sum(place.fit.df for place in telling)
     total = sum(place.fit.statistic for place in telling)

@@ -10,7 +10,7 @@ from augury.tools.shared.pulse import Count, pulse
 
 
 class ProofBar:
-    """One line on standard error: what is going on, how far, how long still."""
+    """One line on standard error: the current work, how far it is, and the time left."""
 
     def __init__(self, inner: Any, quiet: bool) -> None:
         self.quiet = quiet
@@ -19,19 +19,19 @@ class ProofBar:
         self._count = Count("loading", 1)
 
     def begin(self, what: str, total: int) -> None:
-        """A new piece of work in place of the old."""
+        """Begin a new piece of work in place of the current one."""
         if self._task is not None:
             self._inner.remove_task(self._task)
         self._task, self._count = self._inner.add_task(what, total=total), Count(what, total)
         self._inner.start()
 
     def step(self, count: int = 1) -> None:
-        """Some of it is done."""
+        """Count steps of the current work as done."""
         self._inner.advance(self._task, count)
         self._count.done += count
 
     def line(self) -> str:
-        """The same for a pipe."""
+        """The progress as a line of text, for a pipe."""
         return self._count.line()
 
 

@@ -1,8 +1,8 @@
-"""A handful of prompts to certify with: half of them repeat themselves, so that even look-up drafters have guesses."""
+"""A handful of prompts to certify with: half of them repeat themselves, so that even look-up drafters find drafts."""
 
 from __future__ import annotations
 
-# The first ones have answers that many samples begin alike, which is where a law can be tested most sharply.
+# Sampled answers to the first ones often begin alike, which is where a law can be tested most sharply.
 PROMPTS = (
     "What is the capital of France? Answer in one sentence.",
     "Count from one to twenty in words: one, two, three, four, one, two, three,",

@@ -1,4 +1,4 @@
-"""The certificate of verify/exact.py, made line by line, to show progress."""
+"""The certificate of verify/exact.py, computed line by line, to show progress."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ARITHMETIC = (
 
 @dataclass(frozen=True, slots=True)
 class ProofCertificate:
-    """All lines, and the published figures once more."""
+    """All lines of the certificate, and the published figures recomputed."""
 
     lines: list[exact.CertificateLine]
     published: dict[str, Fraction]  # expected accepted drafts by rule: p = (1/3, 2/3), q = (2/3, 1/3), two drafts
@@ -40,7 +40,7 @@ class ProofCertificate:
 
     @property
     def lossy(self) -> list[exact.CertificateLine]:
-        """Lines of rules that do not."""
+        """Lines of rules that make no such promise."""
         return [line for line in self.lines if not line.lossless]
 
     @property
@@ -55,7 +55,7 @@ class ProofCertificate:
 
     @property
     def cases(self) -> int:
-        """Everything that was enumerated."""
+        """Number of cases enumerated for the lossless lines."""
         return sum(line.cases for line in self.lossless)
 
     @property
@@ -120,7 +120,7 @@ def _published(rule: str) -> Fraction:
 
 @contextmanager
 def _one_thread() -> Iterator[None]:
-    """These tensors are too small to share out."""
+    """Run torch on one thread: these tensors are too small for more."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

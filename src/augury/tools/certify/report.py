@@ -1,4 +1,4 @@
-"""What a comparison found, for people, programs and pages alike."""
+"""The result of a comparison, for the terminal, JSON and HTML alike."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ HOLDS, FAILS, COULD_NOT = 0, 1, 2  # exit codes
 
 
 class SuiteProgress(Protocol):
-    """Shows progress."""
+    """Where progress is reported."""
 
     def begin(self, what: str, total: int) -> None:
-        """A new piece of work, of so many steps."""
+        """Begin a new piece of work of `total` steps."""
         ...
 
     def step(self, count: int = 1) -> None:
-        """Some of them are done."""
+        """Count steps as done."""
         ...
 
 
@@ -35,10 +35,10 @@ class Unwatched:
 
 
 class PairScores(NamedTuple):
-    """What one run thought of the two tokens; None where it did not say."""
+    """One run's scores of the two tokens; None where it reported none."""
 
     plain: float | None  # of the token that plain decoding took
-    drafted: float | None  # of the one that came with speculation
+    drafted: float | None  # of the token that speculation emitted
 
 
 class Difference(NamedTuple):
@@ -52,12 +52,12 @@ class Difference(NamedTuple):
     drafted_token: str
     plain_run: PairScores | None
     drafted_run: PairScores | None
-    gap: float | None  # plain run: its own token's score less the other's
+    gap: float | None  # plain run: its own token's score minus the other's
     apart: float | None  # the largest difference between the two runs' scores there
-    bound: float  # what rounding may do to a score
+    bound: float  # how far rounding may move a score
     bound_is: str  # where that bound comes from
     near_tie: bool  # whether rounding explains it
-    plain_id: int | None = None  # of the tokens, where known: half a character has no text of its own
+    plain_id: int | None = None  # of the tokens, where known: a part of a character has no text of its own
     drafted_id: int | None = None
 
     def record(self) -> dict[str, Any]:
@@ -68,7 +68,7 @@ class Difference(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Equality:
-    """Answers under one setting, token by token."""
+    """The comparison of answers under one setting, token by token."""
 
     setting: str
     answers: int
@@ -77,7 +77,7 @@ class Equality:
 
     @property
     def equal(self) -> int:
-        """Answers that are the same to the last token."""
+        """Number of answers that are the same to the last token."""
         return self.answers - len(self.differences)
 
     @property
@@ -112,7 +112,7 @@ class ComparisonReport:
 
     @property
     def holds(self) -> bool:
-        """Whether speculation changed nothing, as far as this looked."""
+        """Whether speculation changed nothing, as far as was tested."""
         return all(equality.holds for equality in self.equalities) and (self.law is None or self.law.holds)
 
     @property
@@ -148,7 +148,7 @@ def first_difference(ours: Sequence[Any], theirs: Sequence[Any]) -> int | None:
 
 
 def gap_of(run: PairScores | None) -> float | None:
-    """How far the plain token leads; None where a score is missing or no number."""
+    """How far the plain token leads; None where a score is missing or NaN."""
     if run is None or run.plain is None or run.drafted is None:
         return None
     gap = run.plain - run.drafted

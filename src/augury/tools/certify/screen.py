@@ -1,4 +1,4 @@
-"""Certificates as a person reads them on a terminal."""
+"""Certificates for the terminal."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ WORST = 12  # places listed
 
 
 def visible(token: str) -> str:
-    """A token in quotes; what would steer a terminal or break a line is written as an escape."""
+    """A token in quotes; control characters and line breaks are escaped."""
     return repr(token)
 
 
@@ -46,7 +46,7 @@ def verdict_line(code: int) -> Text:
 
 
 def _table(title: str, *columns: str) -> Table:
-    """Names to the left, figures (marked with #) to the right."""
+    """A table with names aligned left and figures (marked with #) right."""
     table = Table(title=title, title_justify="left", title_style="bold", box=SIMPLE, pad_edge=False)
     for name in columns:
         table.add_column(name.removeprefix("#"), justify="right" if name.startswith("#") else "left")
@@ -83,7 +83,7 @@ def show_certificate(console: Console, found: ProofCertificate, full: bool) -> N
 
 
 def lossless_table(lines: list[CertificateLine], full: bool) -> Table:
-    """One row a line, or one for all transforms of a rule, kind of draft and shape."""
+    """A table with one row per line, or one for all transforms of a rule, kind of draft and shape."""
     table = _table(
         "Exact enumeration",
         "rule",
@@ -150,7 +150,7 @@ def show_report(console: Console, report: ComparisonReport) -> None:
 
 
 def equality_table(report: ComparisonReport) -> Table:
-    """One row a setting."""
+    """A table with one row per setting."""
     table = _table("Token for token", "setting", "#answers", "#equal", "#tokens", "#near-ties", "#unexplained")
     for found in report.equalities:
         near = sum(difference.near_tie for difference in found.differences)
@@ -161,7 +161,7 @@ def equality_table(report: ComparisonReport) -> Table:
 
 
 def difference_line(found: Difference) -> str:
-    """A near-tie report."""
+    """A difference in words: the tokens, their scores, and whether rounding explains it."""
     seed = "" if found.seed is None else f", seed {found.seed}"
     verdict = "a near-tie, within rounding" if found.near_tie else "NOT explained by rounding"
 
@@ -179,7 +179,7 @@ def difference_line(found: Difference) -> str:
 
 
 def places_table(law: PlacesVerdict) -> Table:
-    """The most surprising places."""
+    """A table of the places with the smallest p-values."""
     order = sorted(range(len(law.places)), key=lambda i: law.places[i].fit.p)
     title = f"Sampled tokens against plain sampling: {len(law.places)} places" + (
         f", the {WORST} most surprising" if len(law.places) > WORST else ""
@@ -202,7 +202,7 @@ def places_table(law: PlacesVerdict) -> Table:
 
 
 def law_line(law: PlacesVerdict) -> str:
-    """What the tests say together, and what they could have seen."""
+    """The result of all tests, and the shifts they could have detected, in words."""
     best, worst = _extremes(law.finds(place.fit) for place in law.places)
     return (
         f"{law.samples:,} sampled tokens; all places together: G {law.together.statistic:.1f}, df {law.together.df}, "
@@ -219,7 +219,7 @@ def _extremes(values: Iterable[float]) -> tuple[float, float]:
 
 
 def acceptance_line(figures: dict[str, Any]) -> str:
-    """Speculation in figures."""
+    """The acceptance figures in words."""
     curve = ", ".join(f"{share:.0%}" for share in figures["per_position"])
     return (
         f"{figures['num_drafts']:,} drafts, {figures['num_accepted_tokens']:,} of {figures['num_draft_tokens']:,} "

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 
 class SamplingSetting(NamedTuple):
-    """How tokens are drawn."""
+    """Sampling parameters with a name."""
 
     name: str
     params: dict[str, Any]

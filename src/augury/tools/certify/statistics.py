@@ -1,6 +1,6 @@
-"""The statistics of a certificate, by hand: G-tests, their p-values, Holm's correction, what a test could have seen.
+"""The statistics of a certificate: G-tests, their p-values, Holm's correction, and what a test could have detected.
 
-No dependency beyond the standard library; the tests hold it against published values.
+No dependency beyond the standard library; the tests check it against published values.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Generic, NamedTuple, TypeVar
 
-LEAST_EXPECTED = 5.0  # cells with a smaller expectation are merged: below it the chi-square law is a poor guide
+LEAST_EXPECTED = 5.0  # cells with a smaller expectation are merged: below it the chi-square approximation is poor
 ROUNDOFF = 1e-15
 STEPS = 10_000  # no series or fraction here needs as many
 Label = TypeVar("Label")
 
 
 class CountCell(NamedTuple, Generic[Label]):
-    """Some tokens together, how often they came and how often they should have; None is everything rare together."""
+    """A label with its observed and its expected count; the label None stands for all rare ones together."""
 
     label: Label | None
     observed: float
@@ -31,7 +31,7 @@ class Fit(NamedTuple):
     pearson: float  # the classical chi-square, for comparison
     df: int
     p: float
-    size: float  # samples that speak; of two samples n and m, n m / (n + m)
+    size: float  # effective number of samples; of two samples n and m, n m / (n + m)
 
 
 # --- the chi-square law ------------------------------------------------------------------------------------------
@@ -60,7 +60,7 @@ def _lower_series(a: float, x: float) -> float:
 
 
 def _upper_fraction(a: float, x: float) -> float:
-    """Lentz's way of evaluating the continued fraction."""
+    """The continued fraction of Q(a, x), by Lentz's method."""
     tiny = 1e-300
     b = x + 1 - a
     c, d = 1 / tiny, 1 / b
@@ -77,7 +77,7 @@ def _upper_fraction(a: float, x: float) -> float:
 
 
 def chi2_survival(x: float, df: float) -> float:
-    """How likely a chi-square variable is to exceed x."""
+    """The probability that a chi-square variable exceeds x."""
     return gamma_upper(df / 2, x / 2)
 
 
@@ -88,7 +88,7 @@ def chi2_critical(alpha: float, df: int) -> float:
 
 
 def noncentral_survival(x: float, df: float, shift: float) -> float:
-    """The same for a noncentral chi-square variable: a mixture over Poisson(shift / 2) of ones with more freedom."""
+    """The same for a noncentral chi-square variable: a Poisson(shift / 2) mixture of those with more freedom."""
     half, y, a = shift / 2, x / 2, df / 2
     tail = gamma_upper(a, y)
     log_weight, log_step = -half, a * math.log(y) - y - math.lgamma(a + 1) if y > 0 else -math.inf
@@ -111,7 +111,7 @@ def detectable_shift(alpha: float, df: int, power: float = 0.9) -> float:
 
 
 def _falling_root(function: Callable[[float], float], value: float) -> float:
-    """Where a falling function of x >= 0 reaches a value."""
+    """The x >= 0 at which a falling function reaches a value."""
     low, high = 0.0, 1.0
     while function(high) > value:
         low, high = high, 2 * high
@@ -137,7 +137,7 @@ def detectable_variation(size: float, df: int, alpha: float, power: float = 0.9)
 
 
 def merged(cells: Sequence[CountCell[Label]], least: float = LEAST_EXPECTED) -> list[CountCell[Label]]:
-    """Put cells of small expectation together, and then the smallest of the others until that one is large enough."""
+    """Merge cells of small expectation, adding the smallest of the others until the merged cell is large enough."""
     falling = sorted(cells, key=lambda cell: -cell.expected)
     kept = [cell for cell in falling if cell.expected >= least]
     small = falling[len(kept) :]
@@ -149,7 +149,7 @@ def merged(cells: Sequence[CountCell[Label]], least: float = LEAST_EXPECTED) -> 
 
 
 def against_law(observed: Mapping[Label, int], law: Mapping[Label, float]) -> tuple[list[CountCell[Label]], Fit]:
-    """Hold counts against a law; what it does not name is impossible, and having come once is proof enough."""
+    """Test counts against a law; labels it does not name are impossible, so a single one disproves it."""
     size = sum(observed.values())
     labels = [*law, *(label for label in observed if label not in law)]
     cells = merged([CountCell(label, observed.get(label, 0), size * law.get(label, 0.0)) for label in labels])
@@ -163,7 +163,7 @@ def against_law(observed: Mapping[Label, int], law: Mapping[Label, float]) -> tu
 
 
 def against_samples(ours: Mapping[Label, int], theirs: Mapping[Label, int]) -> tuple[list[CountCell[Label]], Fit]:
-    """Hold two samples against each other; a cell's expectation is what the pooled law gives ours."""
+    """Test two samples against each other; a cell's expectation is what the pooled law gives for ours."""
     n, m = sum(ours.values()), sum(theirs.values())
     labels = dict.fromkeys([*ours, *theirs])
     pooled = {label: (ours.get(label, 0) + theirs.get(label, 0)) / max(1, n + m) for label in labels}
@@ -176,7 +176,7 @@ def against_samples(ours: Mapping[Label, int], theirs: Mapping[Label, int]) -> t
     rows = (n + m) / n + (n + m) / m
     williams = 1 + (rows - 1) * (columns - 1) / (6 * (n + m) * (len(cells) - 1))
     pairs = [(cell.observed, cell.expected) for cell in cells]
-    # Pooled counts less ours are theirs, and so are the expectations.
+    # Pooled counts minus ours are theirs, and so are the expectations.
     pairs += [(cell.expected * (n + m) / n - cell.observed, cell.expected * m / n) for cell in cells]
     return cells, _fit(pairs, len(cells) - 1, williams, size)
 
@@ -192,12 +192,12 @@ def g_statistic(pairs: Sequence[tuple[float, float]]) -> float:
 
 
 def _nothing(size: float) -> Fit:
-    """One cell has nothing to say."""
+    """The fit of fewer than two cells, which shows nothing."""
     return Fit(0.0, 0.0, 0, 1.0, size)
 
 
 def holm(values: Sequence[float]) -> list[float]:
-    """p-values adjusted for their number: all of them over alpha means that none is surprising at level alpha."""
+    """p-values with Holm's correction: those below alpha are significant at family-wise level alpha."""
     order = sorted(range(len(values)), key=lambda i: values[i])
     adjusted, largest = [0.0] * len(values), 0.0
     for place, i in enumerate(order):

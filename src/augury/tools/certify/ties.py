@@ -1,4 +1,4 @@
-"""Where two servers' answers part, and whether rounding explains it: near-ties told from wrong text."""
+"""Where two servers' answers first differ, and whether rounding explains it: near-ties told from wrong text."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def parted(
 ) -> Difference | None:
     """The first token that differs, with the log-probabilities both servers gave the two tokens; None: equal answers.
 
-    Noise that cannot be seen takes part in a sampled choice, so only a greedy gap tells.
+    A sampled choice depends on noise that cannot be seen, so only a greedy gap is conclusive.
     """
     at = first_difference(plain.tokens, fast.tokens)
     if at is None:
@@ -38,10 +38,10 @@ def parted(
 
 
 def _at_most(texts: list[str], rows: list[dict[str, float]], apart: float | None) -> float | None:
-    """How far the two tokens can be from each other in one run where a server lists only the one that it took.
+    """The largest gap the two tokens can have in one run if a server lists only the one it took; None if unknown.
 
-    Under a grammar the other one is often not among the likeliest. A token's scores are `apart` at most between the
-    runs, so it has here what it has there, give or take that; which must fit with its not being listed here.
+    Under a grammar the other one is often not among the likeliest. A token's scores differ by `apart` at most between
+    the runs, so its score in one is known from the other within `apart`; that must agree with its not being listed.
     """
     own = [row.get(text) for row, text in zip(rows, texts, strict=True)]
     least = [min((row[token] for token in row if token not in texts), default=None) for row in rows]

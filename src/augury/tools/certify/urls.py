@@ -1,4 +1,4 @@
-"""Two servers, one that speculates and one that does not, compared through their OpenAI interface. No torch here."""
+"""Two servers, one that speculates and one that does not, compared through their OpenAI API, without torch."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from augury.tools.shared.endpoint import Completion, Endpoint
 
 DEPTH = 5  # tokens of a sampled answer
 LAW_PROMPTS = 2
-LIKELY = 5  # log-probabilities asked for; OpenAI's most
+LIKELY = 5  # log-probabilities asked for; OpenAI's maximum
 Given = TypeVar("Given")
 Made = TypeVar("Made")
 
 
 @dataclass(frozen=True, slots=True)
 class UrlPlan:
-    """How much to compare."""
+    """What to compare, and how much of it."""
 
     prompts: Sequence[str]
     max_tokens: int = 64
@@ -74,13 +74,13 @@ class _Comparison:
         return report
 
     def equality(self, heat: float) -> Equality:
-        """Every prompt, and every seed where there is heat, at both servers."""
+        """Compare both servers' answers for every prompt, and for every seed if the temperature is above 0."""
         seeds = self.plan.seeds if heat > 0 else 1
         asks = [_Ask(p, s, heat, self.plan.max_tokens) for p in range(len(self.plan.prompts)) for s in range(seeds)]
         name = "greedy" if heat == 0 else f"T={heat:g}, same seeds"
         theirs, ours = (self.ask(at, asks, f"{name}: {at.flag}") for at in (self.plain, self.fast))
         if any((a.likely is None) != (b.likely is None) for a, b in zip(theirs, ours, strict=True)):
-            theirs, ours = [a.joined() for a in theirs], [a.joined() for a in ours]  # one server names no tokens
+            theirs, ours = [a.joined() for a in theirs], [a.joined() for a in ours]  # one server lists no tokens
         bound = self.plan.tolerance
         found = [
             difference
@@ -90,12 +90,12 @@ class _Comparison:
         return Equality(name, len(asks), sum(len(a.tokens) for a in theirs), found)
 
     def places(self, heat: float) -> list[TestedPlace]:
-        """Sampled answers of both servers compared with each other, behind their most frequent beginnings."""
+        """Compare sampled answers of both servers with each other, after their most frequent beginnings."""
         found: list[TestedPlace] = []
         for prompt in range(min(LAW_PROMPTS, len(self.plan.prompts))):
             given: list[list[Completion]] = []
             for number, at in enumerate((self.fast, self.plain)):
-                # Seeds that the other server did not get: equal noise would make the two samples one.
+                # Each server gets its own seeds: with equal noise the two samples would not be independent.
                 turn = sorted(set(self.plan.temperatures)).index(heat) * LAW_PROMPTS + prompt
                 first = 1 + (2 * turn + number) * self.plan.samples
                 depth = min(DEPTH, self.plan.max_tokens)
@@ -103,13 +103,13 @@ class _Comparison:
                 answers = self.ask(at, asks, f"T={heat:g}, prompt {prompt + 1}: {at.flag}")
                 given.append(answers)
             if any(answer.likely is None for answers in given for answer in answers):
-                given = [[answer.joined() for answer in answers] for answers in given]  # one server names no tokens
+                given = [[answer.joined() for answer in answers] for answers in given]  # one server lists no tokens
             texts = [[answer.tokens for answer in answers] for answers in given]
             found += _compared(f"T={heat:g}", prompt, *texts)
         return found
 
     def ask(self, at: Endpoint, asks: Sequence[_Ask], what: str) -> list[Completion]:
-        """Put the questions, several at a time, and give the answers in their order."""
+        """Send the requests, several at a time, and return the answers in order."""
         self.progress.begin(what, len(asks))
 
         def one(ask: _Ask) -> Completion:
@@ -128,7 +128,7 @@ class _Comparison:
         return together(one, asks, self.plan.in_flight)
 
     def notes(self, report: ComparisonReport, places: int) -> list[str]:
-        """What a reader should know."""
+        """Remarks for the reader of the report."""
         found = []
         if report.drafted is None:
             found.append(
@@ -164,12 +164,12 @@ class _Comparison:
 
 
 def _compared(setting: str, prompt: int, ours: list[Any], theirs: list[Any]) -> list[TestedPlace]:
-    """Both samples behind the beginnings most frequent in the two together."""
+    """Compare both samples after the beginnings most frequent in the two together."""
     found = []
     for beginning, _ in beginnings([*ours, *theirs], DEPTH):
         counts = [_behind(texts, beginning) for texts in (ours, theirs)]
         if min(sum(some.values()) for some in counts) < LEAST_SAMPLES:
-            continue  # the smaller sample decides how good a guide the chi-square law is
+            continue  # the smaller sample decides how good the chi-square approximation is
         cells, fit = against_samples(*counts)
         found.append(TestedPlace(setting, prompt, "".join(map(str, beginning)), len(beginning), cells, fit))
     return found
@@ -185,7 +185,7 @@ def _behind(texts: list[Any], beginning: tuple[Any, ...]) -> dict[str, int]:
 
 
 def together(work: Callable[[Given], Made], every: Sequence[Given], workers: int) -> list[Made]:
-    """Map with threads; the first error ends it, and what has not begun is dropped."""
+    """Map with threads; the first error is raised, and work that has not begun is cancelled."""
     with ThreadPoolExecutor(max_workers=workers) as pool:
         waiting = [pool.submit(work, one) for one in every]
         try:

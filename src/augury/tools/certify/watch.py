@@ -1,4 +1,4 @@
-"""Looks over an engine's shoulder: the scores behind chosen tokens of chosen requests, while it decodes as ever."""
+"""Capture the scores behind chosen tokens of chosen requests while an engine decodes as usual."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from augury.tools.certify.report import PairScores
 from augury.verify.noise import TARGET, gumbel
 from augury.verify.sampling import Draws, Outcome, SlotSampling
 
-# Steps of the number format, at the largest logit of a row, that rounding may move a logit by. Sums of thousands of
-# terms are added in float32 by all three; the half formats round a few times a layer on top.
+# How far rounding may move a logit, in steps of the number format at the largest logit of a row. All three add up
+# thousands of terms in float32; the half formats round a few times per layer on top.
 STEPS = {torch.float32: 64, torch.float16: 4, torch.bfloat16: 2}
 
 
 class SeenToken(NamedTuple):
-    """What came after one token."""
+    """A token that was emitted, with the logits and scores behind it."""
 
-    token: int  # the one emitted
+    token: int  # its id
     logits: Tensor  # float32 [V], raw
-    scores: Tensor  # float32 [V]: what the choice is the largest of under `coupled`; -inf is cut
+    scores: Tensor  # float32 [V]: `coupled` chooses the largest; -inf where filtered out
     temperature: float  # 1 where greedy
 
     def of(self, plain: int, drafted: int) -> PairScores:
@@ -38,9 +38,9 @@ class SeenToken(NamedTuple):
 
 @contextmanager
 def watching(engine: Engine, wanted: Mapping[int, int]) -> Iterator[dict[int, SeenToken]]:
-    """Fill a table, by request seed, with what came after the token at each wanted seed's absolute position.
+    """A table by request seed, filled in the block: the token emitted at each wanted seed's absolute position.
 
-    Seeds must be unique among the running requests. Nothing is replayed from graphs meanwhile.
+    Seeds must be unique among the running requests. CUDA graphs are not used meanwhile.
     """
     seen: dict[int, SeenToken] = {}
     runner = engine.runner
@@ -68,13 +68,13 @@ def watching(engine: Engine, wanted: Mapping[int, int]) -> Iterator[dict[int, Se
 
 
 def _line(layout: PassLayout, outcome: Outcome, group: int, number: int) -> int:
-    """The line of logits from which a group's emitted token of that number came."""
+    """The row of logits from which a group's emitted token of that number came."""
     first = int(layout.first[group])
     return first if number == 0 else first + 1 + int(outcome.path[group, number - 1])
 
 
 def _scores(logits: Tensor, draws: Draws, sampling: SlotSampling) -> Tensor:
-    """What the coupled rule takes the largest of, by the reference face; a greedy line has neither heat nor noise."""
+    """The scores that the coupled rule takes the largest of, by reference kernels; greedy rows have no noise."""
     scores = ordered(logits if draws.plain else edited(logits, draws, sampling))
     heat = sampling.temperature[draws.slots][:, None]
     sampled = heat > 0
@@ -86,9 +86,9 @@ def _scores(logits: Tensor, draws: Draws, sampling: SlotSampling) -> Tensor:
 
 
 class Tie(NamedTuple):
-    """Two runs at the token where they part."""
+    """Two runs compared at the first token that differs."""
 
-    gap: float  # plain run: its token's score less the other's
+    gap: float  # plain run: its token's score minus the other's
     apart: float  # the largest difference between the runs' scores
     bound: float
     bound_is: str
@@ -99,8 +99,8 @@ def tie(plain: SeenToken, drafted: SeenToken, tokens: tuple[int, int], dtype: to
     """Whether rounding explains that two runs of one request took different tokens.
 
     The runs must have computed different scores, but no more different than rounding makes them, and the choice must
-    follow: two scores that lie a gap apart change places only if they move by half of it. A token that a filter such
-    as top-p kept in one run alone has no score in the other; then the filter's edge is the tie.
+    follow: two scores that lie a gap apart change order only if they move by half of it. A token that a filter such
+    as top-p kept in only one run has no score in the other; then the tie is at the filter's edge.
     """
     both = torch.isfinite(plain.scores) & torch.isfinite(drafted.scores)
     apart = float((plain.scores - drafted.scores)[both].abs().amax()) if bool(both.any()) else math.inf

@@ -1,1 +1,1 @@
-"""`augury config`: what a speculative_config means; and the pages of the docs that are read off the code."""
+"""`augury config`: what a speculative_config means; and the pages of the docs that are generated from the code."""

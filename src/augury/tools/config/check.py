@@ -24,7 +24,7 @@ FINE, WARNED, REFUSED = 0, 1, 2  # exit codes
 
 
 class ConfigQuestion(NamedTuple):
-    """A configuration and what it is to be compared with."""
+    """A configuration and what to check it against."""
 
     given: dict[str, Any]
     target: str | None = None
@@ -52,7 +52,7 @@ class CheckedConfig(NamedTuple):
     config: SpeculativeConfig | None
     error: str | None  # why it is refused
     not_here: str | None = None  # why this engine cannot run it, though it is valid
-    before: tuple[Note, ...] = ()  # what was decided before the configuration was looked at
+    before: tuple[Note, ...] = ()  # notes on decisions made before it was resolved
 
     @property
     def notes(self) -> tuple[Note, ...]:
@@ -151,7 +151,7 @@ def _facts(target: str) -> ModelFacts | None:
 
 
 def exit_code(answer: CheckedConfig, as_of: str | None) -> int:
-    """0 fine, 1 with warnings, 2 refused: with a release in mind, what it refuses counts; without, what we can run."""
+    """0 fine, 1 with warnings, 2 refused; with a release, its refusals count, without one, whether we can run it."""
     # What was translated was valid in the release asked about, or it would have been refused before.
     if answer.config is None or (as_of and any(note.refused and note.kind != "translated" for note in answer.notes)):
         return REFUSED
@@ -161,7 +161,7 @@ def exit_code(answer: CheckedConfig, as_of: str | None) -> int:
 
 
 def as_record(answer: CheckedConfig, as_of: str | None = None) -> dict[str, Any]:
-    """An answer as JSON has it."""
+    """An answer as a JSON object."""
     config = answer.config
     notes = [{"kind": n.kind, "key": n.key, "text": n.text, "vllm_refuses": n.refused} for n in answer.notes]
     record: dict[str, Any] = {
@@ -176,7 +176,7 @@ def as_record(answer: CheckedConfig, as_of: str | None = None) -> dict[str, Any]
 
 
 def derived(config: SpeculativeConfig, as_of: str | None = None) -> dict[str, Any]:
-    """What other parts of an engine read off a configuration: of vLLM's where a release is named, else of this one."""
+    """What an engine derives from a configuration: vLLM's engine if a release is named, otherwise ours."""
     slots = vllm_slots(config.card, config.num_speculative_tokens, config.parallel_drafting)
     return {
         "lossless": config.lossless,

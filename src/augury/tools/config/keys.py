@@ -52,7 +52,7 @@ def keys(method: str | None, as_json: bool, markdown: bool) -> None:
 
 
 def record(key: ConfigKey) -> dict[str, Any]:
-    """A key as JSON has it."""
+    """A key as a JSON object."""
     return {
         "key": key.name,
         "help": key.help,
@@ -68,7 +68,7 @@ def record(key: ConfigKey) -> dict[str, Any]:
 
 
 def method_record(card: Method) -> dict[str, Any]:
-    """A method's card as JSON has it."""
+    """A method's card as a JSON object."""
     return {
         "method": card.name,
         "help": card.help,
@@ -83,7 +83,7 @@ def method_record(card: Method) -> dict[str, Any]:
 
 
 def default_text(key: ConfigKey) -> str:
-    """A default for people."""
+    """A default as text; `-` if there is none."""
     if key.default in (None, "") or (key.name == "num_speculative_tokens"):
         return "-"
     return json.dumps(key.default)
@@ -151,7 +151,7 @@ def _page_of_methods() -> list[str]:
 
 
 def _readers(key: ConfigKey) -> str:
-    """Who reads a key, in as few words as will do."""
+    """The methods that read a key, in as few words as possible."""
     if key.methods == readers("revision"):
         return "methods with weights"
     return ", ".join(key.methods) or "all"

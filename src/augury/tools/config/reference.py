@@ -1,4 +1,4 @@
-"""`augury reference`: pages of the docs that are read off the code, so that they cannot drift from it."""
+"""`augury reference`: pages of the docs that are generated from the code, so that they cannot drift from it."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ def cli_page(root: Any) -> str:
 
 
 def _commands(group: Any, context: Any, level: int) -> Iterator[list[str]]:
-    """The section of each command of a group, those below it behind it."""
+    """The section of each command of a group, followed by those of its subcommands."""
     for name in group.list_commands(context):
         if group.commands[name].hidden:
             continue
         _, command, _ = group.resolve_command(context, [name])
         inner = typer.Context(command, info_name=name, parent=context)
-        # Of a command that is loaded late, what the group says is a summary; its own docstring says more.
+        # For a command that is loaded late, the group has only a summary; its own docstring says more.
         said = command.help or group.commands[name].help
         yield [
             f"{'#' * level} augury {_path(inner)}",
@@ -66,7 +66,7 @@ def _path(context: Any) -> str:
 
 
 def _usage(command: Any, context: Any) -> list[str]:
-    """What stands behind the command's name, in one line."""
+    """The usage line: the command's name with its arguments and options."""
     arguments = [_value(p, context) if p.required else f"[{_value(p, context)}]" for p in _shown(command, "argument")]
     options = ["[OPTIONS]"] if _shown(command, "option") else []
     below = ["COMMAND ..."] if hasattr(command, "list_commands") else []
@@ -85,7 +85,7 @@ def _shown(command: Any, kind: str) -> list[Any]:
 
 
 def _row(parameter: Any, context: Any) -> str:
-    """One line of a table: how it is written, what it is unless told, what it does."""
+    """One row of a table: how the parameter is written, its default, and what it does."""
     is_option = parameter.param_type_name == "option"
     name = f"{', '.join(parameter.opts) if is_option else ''} {_value(parameter, context)}".strip()
     if parameter.secondary_opts:
@@ -96,7 +96,7 @@ def _row(parameter: Any, context: Any) -> str:
 
 
 def _value(parameter: Any, context: Any) -> str:
-    """What is written in its place; nothing for a switch."""
+    """The placeholder for a parameter's value; empty for a switch."""
     if getattr(parameter, "is_flag", False):
         return ""
     if parameter.metavar or parameter.param_type_name == "argument":

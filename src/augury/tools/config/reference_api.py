@@ -56,7 +56,7 @@ class _Written(str):
 
 
 def _signature(function: Any) -> str:
-    """As it is written, annotations included, without self."""
+    """The signature as it stands in the source, annotations included, without self."""
     signature = inspect.signature(function)
     parameters = [
         one.replace(annotation=_Written(one.annotation)) for name, one in signature.parameters.items() if name != "self"

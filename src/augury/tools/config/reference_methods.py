@@ -14,11 +14,11 @@ WEIGHTS = {
     "either": "its own",
     "import path": "your class",
 }
-YOURS = "up to it"  # what a user's class may do is its own affair
+YOURS = "up to it"  # what a user's class can do depends on the class
 
 
 def methods_table() -> str:
-    """Every method that has a card, a line each, in Markdown."""
+    """A Markdown table with a row for every method."""
     lines = [f"| {' | '.join(COLUMNS)} |", "|---" * len(COLUMNS) + "|"]
     return "\n".join([*lines, *(f"| {' | '.join(_cells(card))} |" for card in METHODS.values())])
 
@@ -40,7 +40,7 @@ def _tree(card: Method) -> str:
 
 
 def _parallel(card: Method) -> str:
-    """Whether all tokens of a draft may come out of one pass over masks."""
+    """Whether all tokens of a draft can come from one forward pass over mask tokens."""
     if "parallel_drafting" not in card.keys:
         return "no"
     plain = resolve({"method": card.name, "model": "a/drafter", "num_speculative_tokens": 2})

@@ -1,4 +1,4 @@
-"""How a resolved configuration looks in a terminal."""
+"""A resolved configuration in the terminal."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ STYLES = {"inferred": "cyan", "translated": "yellow", "unused": "yellow", "warni
 
 
 def show(console: Console, question: ConfigQuestion, answer: CheckedConfig, code: int) -> None:
-    """A verdict, the configuration as it was resolved, and every decision."""
+    """Print a verdict, the configuration as it was resolved, and every decision."""
     against = f" in vLLM {question.as_of}" if question.as_of else ""
     if answer.config is None:
         console.print(Text.assemble(("refused", "bold red"), f"{against}  {answer.error}"), soft_wrap=True)
@@ -36,7 +36,7 @@ def show(console: Console, question: ConfigQuestion, answer: CheckedConfig, code
 
 
 def show_resolved(console: Console, config: SpeculativeConfig, as_of: str | None = None) -> None:
-    """The configuration, a key a line, and what follows from it."""
+    """Print the configuration, a key per line, and what follows from it."""
     console.print()
     for name, value in config.to_dict().items():
         console.print(Text.assemble(("  " + name, "bold"), f": {json.dumps(value)}"), soft_wrap=True)
@@ -51,7 +51,7 @@ def show_resolved(console: Console, config: SpeculativeConfig, as_of: str | None
 
 
 def show_notes(console: Console, notes: tuple[Note, ...]) -> None:
-    """Every decision and why, a line each."""
+    """Print every decision and its reason, a line each."""
     if notes:
         console.print()
     for note in notes:
@@ -63,7 +63,7 @@ def show_notes(console: Console, notes: tuple[Note, ...]) -> None:
 
 
 def show_profiles(console: Console, answers: list[tuple[ConfigProfile, CheckedConfig]]) -> None:
-    """Every profile resolved, one after the other."""
+    """Print every profile resolved, one after the other."""
     for i, (profile, answer) in enumerate(answers):
         assert answer.config is not None
         title = (profile.name, "bold underline")

@@ -1,4 +1,4 @@
-"""What a peer made of the same case on the same kind of GPU: figures that were measured once, with their conditions."""
+"""A peer's speed in the same case on the same kind of GPU: figures that were measured once, with their conditions."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ CONDITIONS = {
 
 
 class Anchor(NamedTuple):
-    """Everything a figure belongs to but the batch size."""
+    """The case a figure belongs to, without the batch size."""
 
     shape: str
     drafter: str
@@ -41,12 +41,12 @@ FIGURES: dict[Anchor, dict[int, int]] = {
 
 
 def peer_of(shape: str, drafter: Drafter, prompt: int, new: int, batch: int, gpu: str) -> dict[str, Any] | None:
-    """The peer's figure for just this case; None where nobody measured it or this is another kind of GPU."""
+    """The peer's figure for exactly this case; None if it was not measured or this is another kind of GPU."""
     case = Anchor(shape, drafter.name, drafter.tokens, drafter.length, prompt, new)
     speed = FIGURES.get(case, {}).get(batch)
     return {"name": PEER, "tok_s": speed} if speed and GPU in gpu and not _changed(drafter) else None
 
 
 def _changed(drafter: Drafter) -> bool:
-    """Whether the drafter has keys the peer did not have, a tree for one."""
+    """Whether the drafter has keys the peer did not have, such as a tree."""
     return bool(drafter.keys.keys() - FIXED)

@@ -22,13 +22,13 @@ class Beat(NamedTuple):
     """One decode step, in milliseconds."""
 
     wall: float
-    whole: float  # the pass on the device, first to last
-    target: float  # of it, layout and the target
-    waited: float  # the host, for the device
+    whole: float  # the pass on the device, from start to end
+    target: float  # of which layout and the target's forward pass
+    waited: float  # by the host, for the device
 
 
 class Stamp:
-    """A moment on the device's clock, or the host's where the device is the host."""
+    """A time stamp on the device's clock, or on the host's if the device is the CPU."""
 
     def __init__(self, cuda: bool, inside: bool = False) -> None:
         # `inside` a captured graph an event must be external, or the graph leaves it out.
@@ -36,13 +36,13 @@ class Stamp:
         self._at = 0.0
 
     def record(self) -> None:
-        """It is now."""
+        """Take the stamp now."""
         if self._event is not None:
             self._event.record()
         self._at = time.perf_counter()
 
     def until(self, other: Stamp) -> float:
-        """Milliseconds to a later one, when both have passed on the device; below 0: that one is older or never was."""
+        """Milliseconds to a later stamp, once both have passed on the device; below 0: that one is older or unset."""
         if not other._at:
             return -1.0
         if self._event is not None:
@@ -51,7 +51,7 @@ class Stamp:
 
 
 class Marks:
-    """Stamps around the parts of a pass; the middle one becomes part of every graph that is captured later."""
+    """Stamps around the parts of a forward pass; the middle one is captured into every later CUDA graph."""
 
     def __init__(self, engine: Engine) -> None:
         self._cuda = engine.target.device.type == "cuda"
@@ -69,11 +69,11 @@ class Marks:
         draw = None if judge.draw is None else marked(judge.draw)
         runner.judge = judge._replace(decide=marked(judge.decide), draw=draw)
         if runner.captured is not None:
-            runner.captured.forget()  # graphs captured before have no mark in them
+            runner.captured.forget()  # graphs captured earlier have no stamp in them
 
     @contextmanager
     def watching(self, engine: Engine) -> Iterator[list[float]]:
-        """Record the stamps of every step meanwhile, one at a time; gives how long the host waited in each."""
+        """Stamp every step in the block, with one step in flight; yields the milliseconds the host waited in each."""
         run, commit, depth, waited = engine.runner.run, engine.commit, engine.depth, list[float]()
 
         def begin(*given: Any, **named: Any) -> Any:
@@ -97,7 +97,7 @@ class Marks:
 
 
 def beats(rig: Rig, marks: Marks, steps: int) -> list[Beat]:
-    """Time up to so many decode steps of what is queued; steps that read prompts are left out."""
+    """Time up to `steps` decode steps of the queued requests; steps with prefill are left out."""
     engine, found = rig.engine, list[Beat]()
     while engine.flights:
         engine.land()
@@ -114,12 +114,12 @@ def beats(rig: Rig, marks: Marks, steps: int) -> list[Beat]:
 
 
 def idle_of(rig: Rig, steps: int) -> dict[str, float] | None:
-    """How long the device does nothing between two passes, as decoding goes; None on a CPU, or without such steps."""
+    """Idle time of the device between two passes in ordinary decoding; None on a CPU, or without such steps."""
     engine, marks, waited = rig.engine, list[tuple[Stamp, Stamp]](), list[float]()
     if rig.engine.target.device.type != "cuda":
         return None
     while engine.busy and not (engine.flights and all(item.steady for item in engine.flights[-1].scheduled)):
-        engine.step()  # prompts are read first
+        engine.step()  # prefill comes first
     run, land = engine.runner.run, Flight.land
 
     def marked(step_input: Any) -> Any:
@@ -153,7 +153,7 @@ def idle_of(rig: Rig, steps: int) -> dict[str, float] | None:
 
 
 def split_of(found: list[Beat]) -> dict[str, float | None] | None:
-    """The mean step; the first is left out, in which a shape may be new."""
+    """The mean step by part; the first is left out, since its shape may be new."""
     found = found[1:] or found
     if not found:
         return None

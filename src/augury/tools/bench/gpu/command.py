@@ -108,7 +108,7 @@ def bench_gpu(
 
 
 def _say_row(row: dict[str, Any]) -> None:
-    """At once, so that a run that is cut short has said what it knew."""
+    """Print a row as soon as it is measured, so that an interrupted run has shown what it measured."""
     print(line_of(row), file=sys.stderr, flush=True)
 
 
@@ -122,7 +122,7 @@ def _steps_of(
     new: int,
     device: str,
 ) -> tuple[int, dict[int, float]]:
-    """A drafter's K, and how many milliseconds the engine takes for a step with it, by batch size."""
+    """A drafter's K, and the milliseconds of an engine step with it, by batch size."""
     from augury.tools.bench.gpu.run import measure
 
     if len(drafters) != 1:
@@ -155,7 +155,7 @@ def _run_micro(
 
 
 def _refuse_unused(given: dict[str, Any], why: str) -> None:
-    """An option without effect is a misunderstanding: better told than ignored."""
+    """Refuse options that have no effect, rather than ignore them."""
     unused = [f"--{name}" for name, value in given.items() if value]
     if unused:
         raise ConfigError(f"{', '.join(unused)}: {why}; leave out one or the other.")

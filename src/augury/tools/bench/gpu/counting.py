@@ -15,14 +15,14 @@ NO_KERNELS = ("empty", "empty_strided", "empty_like", "resize_", "detach", "set_
 
 
 def kernels_a_step(rig: Rig, steps: int) -> dict[str, Any] | None:
-    """Counted over decode steps of what is queued; None where there are none. On a CPU, torch's operations."""
+    """Kernels (on a CPU, torch's operations) per decode step of the queued requests; None if there is no such step."""
     rig.engine.step()
     while rig.engine.busy and not rig.engine.last.decoding_only:  # the first such step may meet a new shape, too
         rig.engine.step()
     while rig.engine.flights:
         rig.engine.land()
     count = _on_gpu if rig.engine.target.device.type == "cuda" else _on_cpu
-    depth, rig.engine.depth = rig.engine.depth, 0  # so that every step is one pass, begun and ended
+    depth, rig.engine.depth = rig.engine.depth, 0  # so that every step launches and finishes one pass
     try:
         return count(rig, steps) if rig.engine.busy else None
     finally:
@@ -66,14 +66,14 @@ def _on_cpu(rig: Rig, steps: int) -> dict[str, Any]:
 
 
 class Operations(TorchDispatchMode):
-    """Counts torch's operations, those that only look at a tensor another way left out: a kernel each, or more."""
+    """Counts torch's operations, except views and those that move no data: each is one kernel or more."""
 
     def __init__(self) -> None:
         super().__init__()
         self.seen: Counter[str] = Counter()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Count, then do it."""
+        """Count the operation, then run it."""
         name = func.overloadpacket.__name__
         if not func.is_view and name not in NO_KERNELS:
             self.seen[name] += 1

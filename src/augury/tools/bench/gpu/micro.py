@@ -1,4 +1,4 @@
-"""One kernel against its reference: the face that a device gets, and torch's, on the same inputs."""
+"""One kernel against its reference: the device's kernel face and torch's, on the same inputs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ CASES: dict[str, Maker] = {**micro_cases.CASES, "verify": verification}
 
 
 class Faces(NamedTuple):
-    """What is compared: the device's own face, and the reference."""
+    """One side of the comparison, the device's own or the reference: its kernels and its judges."""
 
     ops: Any
     judges: Judges
@@ -42,9 +42,9 @@ def measure_micro(
     device: str = "auto",
     steps: dict[int, float] | None = None,
 ) -> dict[str, Any]:
-    """Time a kernel at every batch size, each request with 1 + `tokens` rows behind `context` tokens.
+    """Time a kernel at every batch size, each request with 1 + `tokens` rows after `context` tokens.
 
-    `steps` are the milliseconds of a whole step by batch size, where they are known: a row then says its share.
+    `steps` are the milliseconds of a whole step by batch size, if known: a row then has the kernel's share of it.
     """
     config = shape_of(shape)
     fits(shape, config, context + tokens)
@@ -98,12 +98,12 @@ def _row(case: KernelCase, ours: Faces, reference: Faces, device: torch.device, 
 
 def _difference(got: Tensor, want: Tensor) -> float:
     if not got.is_floating_point():
-        return float((got != want).sum())  # tokens: how many are others
+        return float((got != want).sum())  # tokens: how many differ
     return float((got.float() - want.float()).abs().max())
 
 
 def _seconds(calls: list[Call], device: torch.device) -> float:
-    """Of one call: the best round over all of them; on a GPU in a captured graph, where launching costs nothing."""
+    """Seconds of one call, from the best round over all of them; on a GPU in a graph, where launches cost nothing."""
     for call in calls[:2]:
         call()
     if device.type != "cuda":

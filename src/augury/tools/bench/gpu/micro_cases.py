@@ -1,6 +1,6 @@
-"""What a layer's kernels are measured on: inputs of a decode pass, and the bytes it cannot do without.
+"""Cases for a layer's kernels: inputs of a decode pass, and the bytes it must move at least.
 
-A face may use up some inputs. They are given again all the same: other numbers take no other time.
+A face may overwrite some inputs. They are passed again all the same: other values take no other time.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ EPS = 1e-5
 
 @dataclass(frozen=True, slots=True)
 class KernelCase:
-    """One call: how to make its inputs, how a face runs it, what it must read and write."""
+    """One call: how to make its inputs, how a face runs it, how many bytes it must read and write."""
 
     name: str
     bytes: int
@@ -34,7 +34,7 @@ Maker = Callable[[Config, int, int, int, torch.device], Iterator[KernelCase]]
 
 
 def kind_of(device: torch.device) -> torch.dtype:
-    """The type of activations there."""
+    """The dtype of activations on a device."""
     return torch.bfloat16 if device.type == "cuda" else torch.float32
 
 
@@ -44,12 +44,12 @@ def _normal(seed: int, device: torch.device, *shape: int) -> Tensor:
 
 
 def counted(rows: int) -> str:
-    """So many rows, in words."""
+    """A number of rows in words, such as "3 rows"."""
     return f"{rows} row{'s' * (rows != 1)}"
 
 
 def norm(config: Config, batch: int, tokens: int, context: int, device: torch.device) -> Iterator[KernelCase]:
-    """A layer's norm with the residual added, and without."""
+    """Cases for a layer's norm, without and with the residual added."""
     rows, size = batch * (1 + tokens), config["hidden_size"]
     one = rows * size * kind_of(device).itemsize
     weight = _normal(1, device, size)
@@ -82,7 +82,7 @@ def matrices(config: Config) -> dict[str, tuple[int, int]]:
 
 
 def linear(config: Config, batch: int, tokens: int, context: int, device: torch.device) -> Iterator[KernelCase]:
-    """The matrices of a layer, and the head."""
+    """Cases for the matrices of a layer, and for the output head."""
     rows = batch * (1 + tokens)
     for name, (out, width) in matrices(config).items():
         x = _normal(0, device, rows, width)
@@ -95,7 +95,7 @@ def linear(config: Config, batch: int, tokens: int, context: int, device: torch.
 
 
 def fp8_linear(config: Config, batch: int, tokens: int, context: int, device: torch.device) -> Iterator[KernelCase]:
-    """The matrices of a layer in 8 bits; the reference unpacks them first."""
+    """Cases for the matrices of a layer in 8 bits; the reference unpacks them first."""
     from augury.kernels.quantized import quantised
 
     rows = batch * (1 + tokens)
@@ -111,7 +111,7 @@ def fp8_linear(config: Config, batch: int, tokens: int, context: int, device: to
 
 
 def attend(config: Config, batch: int, tokens: int, context: int, device: torch.device) -> Iterator[KernelCase]:
-    """Attention of one layer: every request has one known row, and a chain behind it."""
+    """The case for attention of one layer: every request has one known row and a chain of drafts after it."""
     heads, kv, dim = config["num_attention_heads"], config["num_key_value_heads"], config["head_dim"]
     rows, item = chain_rows(batch, tokens, context, device), kind_of(device).itemsize
     count, places = len(rows.tokens), (len(rows.block_tables.flatten()) + 1) * BLOCK
@@ -133,7 +133,7 @@ def attend(config: Config, batch: int, tokens: int, context: int, device: torch.
 
 
 def rope(config: Config, batch: int, tokens: int, context: int, device: torch.device) -> Iterator[KernelCase]:
-    """Rotation of queries and keys, and the write to the cache."""
+    """The case for the rotation of queries and keys, with the write to the KV cache."""
     from augury.model.heads.files import llama_config
 
     heads, kv, dim = config["num_attention_heads"], config["num_key_value_heads"], config["head_dim"]
@@ -157,7 +157,7 @@ def rope(config: Config, batch: int, tokens: int, context: int, device: torch.de
 
 
 def chain_rows(batch: int, tokens: int, context: int, device: torch.device) -> Rows:
-    """A decode pass in which every request knows `context` tokens and has a chain of `tokens` drafts."""
+    """The rows of a decode pass in which every request has `context` known tokens and a chain of `tokens` drafts."""
     blocks = -(-(context + tokens) // BLOCK)
     random = torch.Generator().manual_seed(0)
     tables = (1 + torch.randperm(batch * blocks, generator=random)).view(batch, blocks).to(device)
@@ -182,7 +182,7 @@ def chain_rows(batch: int, tokens: int, context: int, device: torch.device) -> R
 
 
 def _seen_once(rows: Rows) -> Callable[[Any], Any]:
-    """A face's view of the rows, made once: a pass makes it for all layers."""
+    """A function giving a face's view of the rows, made once per face, as a pass makes it once for all layers."""
     views: dict[int, Any] = {}
 
     def view(faces: Any) -> Any:

@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     from augury.engine.request import Request
     from augury.model.target import Target
 
-SLACK = 64  # tokens beside prompt and answer, for drafts at the end
+SLACK = 64  # tokens besides prompt and answer, for drafts at the end
 STEP = 256  # lengths are multiples of this
 
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """How large the runs are."""
+    """The lengths and the largest batch of the runs."""
 
     prompt: int
     new: int
@@ -34,7 +34,7 @@ class Sizes:
 
     @property
     def length(self) -> int:
-        """The longest text, rounded up."""
+        """The longest sequence with its slack, rounded up to a multiple of STEP."""
         return -(-(self.prompt + self.new + SLACK) // STEP) * STEP
 
 
@@ -46,7 +46,7 @@ class Rig:
         self._intake = intake
 
     def load(self, batch: int, prompt: int, new: int, seed: int = 0) -> list[Request]:
-        """Queue a batch of random prompts, greedy, whose answers have just `new` tokens."""
+        """Queue a batch of random prompts, greedy, whose answers have exactly `new` tokens."""
         import torch
 
         from augury.config.sampling import SamplingParams
@@ -61,24 +61,24 @@ class Rig:
         return requests
 
     def drop(self, requests: list[Request]) -> None:
-        """Take back what has not finished."""
+        """Abort the requests that have not finished."""
         for request in requests:
             self.engine.abort(request)
 
     def wait(self) -> None:
-        """Until the device has nothing left to do."""
+        """Wait until the device has nothing left to do."""
         import torch
 
         if self.engine.target.device.type == "cuda":
             torch.cuda.synchronize()
 
     def close(self) -> None:
-        """Let go of the engine; its parts refer to each other, so a collection must follow."""
+        """Release the engine; its parts refer to each other, so a garbage collection must follow."""
         del self.engine, self._intake
 
 
 class Bench:
-    """A target's weights and what engines around it are built with, by drafter."""
+    """A target's weights, and the configuration of an engine around it for each drafter."""
 
     def __init__(self, home: Path, target: Target, configs: dict[str, EngineConfig], sizes: Sizes) -> None:
         self.target, self.sizes = target, sizes
@@ -86,7 +86,7 @@ class Bench:
 
     @contextmanager
     def rig(self, drafter: Drafter) -> Iterator[Rig]:
-        """An engine with a drafter, for as long as it is wanted; its memory is free afterwards."""
+        """An engine with a drafter inside the block; its memory is freed afterwards."""
         import torch
 
         from augury.engine.build import build_engine
@@ -120,7 +120,7 @@ def bench_of(
     quantization: str | None = None,
     kv_cache_dtype: str = "auto",
 ) -> Iterator[Bench]:
-    """Make a target for some drafters; on disk it is a config.json for as long as it lives."""
+    """Make a target for some drafters; on disk it is only a temporary config.json."""
     import torch
 
     from augury.model.load import load_target
@@ -152,7 +152,7 @@ def bench_of(
 
 
 def _engine_config(directory: Path, arguments: dict[str, Any], drafter: Drafter) -> EngineConfig:
-    """Of an engine with a drafter, checked; before the target is made, which takes a while."""
+    """The checked configuration of an engine with a drafter, made before the target, which takes a while."""
     from augury.config.engine import EngineConfig
     from augury.config.facts import read_facts
 

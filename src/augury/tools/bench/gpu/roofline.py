@@ -13,7 +13,7 @@ GPU_BYTES, CPU_BYTES, REPEATS = 2 << 30, 64 << 20, 10
 
 
 def copy_speed(device: torch.device) -> float:
-    """Bytes read and written a second by a large copy."""
+    """Bytes per second that a large copy reads and writes."""
     size = GPU_BYTES if device.type == "cuda" else CPU_BYTES
     source = torch.zeros(size, dtype=torch.uint8, device=device)
     sink = torch.empty_like(source)
@@ -39,7 +39,7 @@ def step_bytes(
 ) -> dict[str, float]:
     """Bytes that one decode step must read: matrices of the target and of the drafter's passes, keys and values.
 
-    A number takes `itemsize` bytes, one of the target's layers `layer_itemsize`.
+    An element takes `itemsize` bytes, a weight of the target's layers `layer_itemsize`.
     """
     cached, share = batch * context, (layer_itemsize or itemsize) / itemsize
     weights = layer_elements(shape) * shape["num_hidden_layers"] * share + _head(shape)
@@ -50,14 +50,14 @@ def step_bytes(
 
 
 def layer_elements(config: Config, width: int = 0) -> float:
-    """The matrices of one layer, of which the attention may read `width` inputs."""
+    """Elements of one layer's matrices; `width` is the attention's input width, if it is not the hidden size."""
     hidden, inner, dim = config["hidden_size"], config["intermediate_size"], config["head_dim"]
     q, kv = config["num_attention_heads"] * dim, config["num_key_value_heads"] * dim
     return float((width or hidden) * (q + 2 * kv) + q * hidden + 3 * hidden * inner)
 
 
 def drafter_elements(shape: Config, drafter: Drafter) -> float:
-    """What a drafter's passes read of its matrices in one step."""
+    """Elements of its matrices that a drafter's passes read in one step."""
     config, passes, hidden = drafter.config, drafter.tokens, shape["hidden_size"]
     if config is None:
         return 0.0

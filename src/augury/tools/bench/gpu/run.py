@@ -1,4 +1,4 @@
-"""Measure: every drafter at every batch size, on one set of weights, each row handed over as it comes."""
+"""Measure every drafter at every batch size on one set of weights, and report each row as it comes."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from augury.tools.bench.gpu.rig import Bench, Rig, Sizes, bench_of
 from augury.tools.bench.gpu.shapes import Drafter, drafter_of, fits, shape_of
 
 WARM_UP = 32  # tokens
-TRIES = 3  # runs until one captured no graph
-BEATS, COUNTED, IDLE = 24, 4, 64  # decode steps that are timed apart, whose kernels are counted, timed in a row
+TRIES = 3  # runs at most, until one captures no graph
+BEATS, COUNTED, IDLE = 24, 4, 64  # decode steps: timed by part, with kernels counted, timed in a row
 Row = dict[str, Any]
 
 
 class OutOfTime(Exception):
-    """The minutes are over."""
+    """The time limit of --minutes is over."""
 
 
 class Timed(NamedTuple):
-    """A whole batch."""
+    """The time, steps and new tokens of a whole batch."""
 
     seconds: float
     steps: int
@@ -49,7 +49,7 @@ def measure(
     on_row: Callable[[Row], None] = lambda row: None,
     say: Callable[[str], None] = lambda words: None,
 ) -> dict[str, Any]:
-    """Everything `augury bench gpu` knows, as one dictionary; `extra` are further keys of speculative_config."""
+    """Run the bench and return its report as one dictionary; `extra` are further keys of speculative_config."""
     import torch
 
     from augury.model.errors import ModelError
@@ -91,7 +91,7 @@ def measure(
                 _measure_drafter(bench, drafter, batches, report, deadline, detail, on_row, say)
             except OutOfTime:
                 _leave_out(report, drafter, batches, f"the {minutes:g} minutes were over")
-            except (ModelError, torch.OutOfMemoryError) as error:  # what is measured already is still told
+            except (ModelError, torch.OutOfMemoryError) as error:  # what is measured already is still reported
                 _leave_out(report, drafter, batches, str(error).splitlines()[0])
     return report
 
@@ -182,12 +182,12 @@ def _whole(rig: Rig, batch: int, prompt: int, new: int, deadline: float) -> Time
 
 
 def _detail(rig: Rig, batch: int, sizes: Sizes, marks: Any) -> Row:
-    """A few steps taken apart, with as much text before them as the timed run has in its middle."""
+    """Take a few steps apart, at the context length that the timed run has halfway."""
     from augury.tools.bench.gpu.clock import beats, idle_of, split_of
     from augury.tools.bench.gpu.counting import kernels_a_step
 
     prompt = sizes.prompt + sizes.new // 2
-    reading = -(-batch * prompt // rig.engine.scheduler.token_budget)  # steps in which the first decode already
+    reading = -(-batch * prompt // rig.engine.scheduler.token_budget)  # steps with prefill: the first already decode
     wanted = (reading + BEATS + COUNTED + IDLE + 2) * (rig.drafter.tokens + 1)
     requests = rig.load(batch, prompt, min(wanted, sizes.length - prompt))
     try:
@@ -198,7 +198,7 @@ def _detail(rig: Rig, batch: int, sizes: Sizes, marks: Any) -> Row:
 
 
 def _share(row: Row, report: dict[str, Any], rig: Rig, sizes: Sizes) -> Row:
-    """How much of the step the memory alone would need."""
+    """The bytes a step must read, and the share of its time that this alone would take."""
     from augury.tools.bench.gpu.roofline import step_bytes
 
     itemsize = 2 if rig.engine.target.device.type == "cuda" else 4
@@ -211,7 +211,7 @@ def _share(row: Row, report: dict[str, Any], rig: Rig, sizes: Sizes) -> Row:
 
 
 def graphs_of(rig: Rig) -> int:
-    """Graphs captured so far."""
+    """CUDA graphs captured so far."""
     return int(getattr(rig.engine.runner.captured, "graphs", 0))
 
 
@@ -227,7 +227,7 @@ def _memory(rig: Rig) -> Row:
 
 
 def machine_of(device: Any) -> dict[str, Any]:
-    """The device and what runs on it."""
+    """The device, and the versions of torch and triton."""
     import torch
 
     from augury.observe.machine import versions_of

@@ -1,4 +1,4 @@
-"""`augury bench gpu` for a person: a line a row as it comes, then two tables."""
+"""The output of `augury bench gpu`: a line per row as it comes, then two tables."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LOOK: dict[str, Any] = {
 
 
 def line_of(row: Row) -> str:
-    """A row in one line, for whoever watches it run."""
+    """A row in one line, for printing while the bench runs."""
     peer = f" ({row['peer']['name']} {row['peer']['tok_s']}, {row['ratio']:.2f}x)" if row["peer"] else ""
     parts = [f"{_name(row)} batch {row['batch']}: {row['tok_s']:.1f} tok/s{peer}", f"{row['step_ms']:.3f} ms a step"]
     split, kernels = row["split"], row["kernels"]
@@ -40,7 +40,7 @@ def line_of(row: Row) -> str:
 
 
 def show(console: Console, report: dict[str, Any], kernels: bool = False) -> None:
-    """The tables, what was left out, and the conditions."""
+    """Print the tables, what was left out, and the conditions."""
     if report["rows"]:
         console.print(_speeds(report))
         console.print(_steps(report["rows"]))
@@ -67,7 +67,7 @@ def conditions_line(report: dict[str, Any]) -> str:
 
 
 def _modes(report: dict[str, Any]) -> str:
-    """What is not as usual about the engine."""
+    """The engine's settings that differ from the defaults, in words."""
     named = {
         "quantization": report["quantization"],
         "speculative_config": report["spec"] and json.dumps(report["spec"]),
@@ -154,10 +154,10 @@ def _kernels(row: Row) -> Table:
 
 
 def show_micro(console: Console, report: dict[str, Any]) -> None:
-    """One kernel's table."""
+    """Print one kernel's table."""
     title = f"{report['kernel']}: {report['face']} against {report['reference']}, {report['shape']}"
     table = Table(title=title, **LOOK | {"padding": 0})
-    table.add_column("case")  # rather in two lines than figures cut short
+    table.add_column("case")  # wraps, so that no figure is cut short
     shares = any("of_step" in row for row in report["rows"])
     for name in ("us", "ref.\nus", "ratio", "GB/s", "of\ncopy", "largest\ndiff.", *(("of\nstep",) if shares else ())):
         table.add_column(name, justify="right", no_wrap=True, min_width=max(map(len, name.split("\n"))))

@@ -1,4 +1,4 @@
-"""Models and drafters by name, as a config.json each: what they weigh and compute, without the weights."""
+"""Models and drafters by name, each as a config.json: sizes without weights."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ LOOK_UPS: dict[str, Config] = {
 }
 DEFAULTS = {"draft": (4, 3.5)}  # K and acceptance length; others: 3 and 3.0
 NONE = "none"
-# What a row is named by, and measured under.
+# Keys that the bench itself sets, and names its rows by.
 FIXED = {"method", "num_speculative_tokens", "rejection_sample_method", "synthetic_acceptance_length"}
 
 
@@ -66,7 +66,7 @@ class Drafter(NamedTuple):
     name: str  # as it was asked for
     tokens: int  # K
     length: float  # the acceptance length it is given
-    keys: Config  # of speculative_config, but for the model
+    keys: Config  # of speculative_config, except the model
     config: Config | None  # its own config.json, if it has one
 
     @property
@@ -139,7 +139,7 @@ def _check_words(name: str, own: int, target: int, extra: Config) -> None:
 
 
 def _head(name: str, shape: Config, tokens: int) -> Config:
-    """The config.json of a head for a target; its layers are the target's in size."""
+    """The config.json of a head for a target; its layers have the target's size."""
     heads = {name: card.checkpoint for name, card in METHODS.items() if card.checkpoint}
     if name not in heads:
         known = ", ".join((NONE, *heads, *LOOK_UPS, "draft:SHAPE"))

@@ -1,9 +1,9 @@
-"""What verification is measured on: a pass of chains, from the target's logits to the text that every request gains.
+"""Cases for verification: a pass of chains, from the target's logits to the tokens that every request gains.
 
-Logits are as peaked as those of a language model on text, since that decides what a draw takes: 256 tokens of a line
-are its head, the r-th likeliest of them at 18 - s log r with an s between 0.6 and 3 that is the line's own, and the
-rest are normal with a deviation of 2.5. At 128,256 tokens such lines have an entropy of 2.7 nats on average; at
-temperature 0.8 top-p 0.9 keeps at most 4 tokens of half the lines and 31 on average. Drafts are drawn from a
+Logits are as peaked as those of a language model on text, since that decides how long a draw takes: 256 tokens of a
+row are its head, the r-th likeliest of them at 18 - s log r with an s between 0.6 and 3 drawn for each row, and the
+rest are normal with a deviation of 2.5. At 128,256 tokens such rows have an entropy of 2.7 nats on average; at
+temperature 0.8, top-p 0.9 keeps at most 4 tokens in half of the rows and 31 on average. Drafts are drawn from a
 distribution near the target's.
 """
 
@@ -38,7 +38,7 @@ SAMPLED = f"T={TEMPERATURE:g} top-p {TOP_P:g}"
 
 
 def verification(config: Config, batch: int, tokens: int, context: int, device: torch.device) -> Iterator[KernelCase]:
-    """Every rule over chains of `tokens` drafts; without drafts there is only the draw."""
+    """Cases for every rule over chains of `tokens` drafts; without drafts there is only the draw."""
     lines, vocab = batch * (1 + tokens), config["vocab_size"]
     logits = text_logits(lines, vocab, device)
     drafts, probs = _drafts(logits.view(batch, 1 + tokens, vocab)[:, :tokens])
@@ -64,7 +64,7 @@ def verification(config: Config, batch: int, tokens: int, context: int, device: 
 
 
 def text_logits(lines: int, vocab: int, device: torch.device) -> Tensor:
-    """Logits [lines, vocab] in the type a device's target writes, each line with likely tokens of its own."""
+    """Logits [lines, vocab] in the dtype that a target on the device writes, each row with likely tokens of its own."""
     random = torch.Generator(device).manual_seed(0)
     logits = DEVIATION * torch.randn(lines, vocab, generator=random, device=device)
     fall = FALL[0] + (FALL[1] - FALL[0]) * torch.rand(lines, 1, generator=random, device=device)
@@ -86,11 +86,11 @@ def _drafts(logits: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _state(drafts: Tensor, context: int, vocab: int, greedy: bool) -> SlotState:
-    """Requests that know `context` tokens each, and have a chain pending."""
+    """The state of requests with `context` known tokens each and a chain of drafts pending."""
     groups, nodes = drafts.shape
     state = SlotState.allocate(groups, context + nodes + 1, nodes, BLOCK, vocab, drafts.device)
     state.draft.tokens[:groups], state.draft.count[:groups] = drafts, nodes
-    state.tracks = drafts.is_cuda  # as the engine's is, where a pass is launched before the one before it has ended
+    state.tracks = drafts.is_cuda  # as in the engine, which launches a pass before the previous one has ended
     state.limit.fill_(context + nodes + 2)
     state.sampling.seed.copy_(torch.arange(groups + 1))
     if not greedy:
@@ -100,14 +100,14 @@ def _state(drafts: Tensor, context: int, vocab: int, greedy: bool) -> SlotState:
 
 
 def _segments(groups: int, nodes: int, context: int, device: torch.device) -> Tensor:
-    """The pass as the host sends it: one known token a request, then its drafts."""
+    """The segment table of the pass, as the host sends it: one known token per request, then its drafts."""
     fields = (context - 1, 1, nodes, 1, 1, context + nodes + 1, nodes)
     table = torch.tensor(fields, device=device)[:, None].expand(-1, groups)
     return torch.cat([torch.arange(groups, device=device)[None], table])
 
 
 def device_judges(device: torch.device) -> Judges:
-    """The engine's own rules on a device, for drafts that are sampled."""
+    """The engine's own judges on a device, by rule, for drafts that are sampled."""
     method = next(name for name, card in METHODS.items() if "draft_sample_method" in card.keys)
 
     @cache
@@ -119,7 +119,7 @@ def device_judges(device: torch.device) -> Judges:
 
 
 def reference_judges(rule: str) -> Judge:
-    """A rule over chains in torch, as verify/ writes it down."""
+    """The judge of a rule over chains in torch, as verify/ defines it."""
 
     def decide(logits: Tensor, layout: PassLayout, sampling: SlotSampling, slots: Tensor) -> Outcome:
         draft, first, ends = layout.draft, layout.first, layout.ends

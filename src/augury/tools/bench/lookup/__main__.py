@@ -99,7 +99,7 @@ def ngram_line(length: int, min_n: int, max_n: int, baseline: Callable[..., Any]
         lengths[0] = length + step
         ours.append(microseconds(lambda: index.propose(*single)))
         drafts.append(tokens[0, : counts[0]].tolist())
-    for step in range(1, STEPS):  # on its own: it would sweep the other's tables out of the processor's caches
+    for step in range(1, STEPS):  # in a loop of its own: it would evict our tables from the processor's caches
         ask = (history[0], length + step, min_n, max_n, DRAFT, limit)
         found: list[Any] = []
         theirs.append(microseconds(lambda ask=ask, found=found: found.append(baseline(*ask))))  # type: ignore[misc]

@@ -1,4 +1,4 @@
-"""Replays requests through a suffix cache, ours or Arctic's, in one and the same way.
+"""Replays requests through a suffix cache, ours or Arctic's, in exactly the same way.
 
 Run as a script, with a file of requests, a depth and how many requests to hold back, it prints Arctic's figures: the
 Python that has Arctic need not have Augury.
@@ -26,7 +26,7 @@ class CallTimes(NamedTuple):
 
 
 class SuffixPeer(Protocol):
-    """A cache behind one set of names."""
+    """The interface through which either suffix cache is replayed."""
 
     def keep(self, name: str, response: np.ndarray) -> None: ...
     def start(self, name: str, prompt: list[int]) -> None: ...
@@ -87,12 +87,12 @@ class Ours:
 
 
 def resident() -> int:
-    """Bytes of memory this process holds."""
+    """Resident memory of this process, in bytes."""
     return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
 
 
 def replay(contender: SuffixPeer, requests: Requests, depth: int, held: int) -> dict[str, Any]:
-    """Keep the responses of all but the last `held` requests, then walk through those, accepting what is right."""
+    """Keep the responses of all but the last `held` requests, then replay those, accepting correct drafts."""
     kept = [np.array(r["response"], np.int64) for r in requests[:-held]]
     before, start = resident(), time.perf_counter()
     for i, whole in enumerate(kept):
@@ -155,7 +155,7 @@ def replay_arctic(requests: Requests, depth: int, held: int) -> dict[str, Any]:
 def replay_ours(requests: Requests, depth: int, held: int) -> dict[str, Any]:
     """Our figures, with the memory of the index itself and the time of a step of 64 requests in one call."""
     _warm(requests[0], depth)
-    figures = replay(Ours(depth), requests, depth, held)  # first: later, memory given back would hide what is taken
+    figures = replay(Ours(depth), requests, depth, held)  # first: later, freed memory would be reused
     contender = Ours(depth)
     for i, request in enumerate(requests[:-held]):
         contender.keep(f"kept-{i}", np.array(request["response"], np.int64))
@@ -177,7 +177,7 @@ def _warm(request: dict[str, list[int]], depth: int) -> None:
 
 
 def _batch(contender: Ours, requests: Requests) -> dict[str, float]:
-    """Microseconds a request of a step that adds one token to each and drafts for all, and of the drafting alone."""
+    """Microseconds per request of a step that appends one token to each and drafts for all, and of drafting alone."""
     from augury.index.suffix_rule import SuffixRule
 
     groups, depth, short = len(requests), contender.cache.max_depth, min(len(r["response"]) for r in requests)

@@ -1,1 +1,1 @@
-"""`augury certify --suite`: what a speculating server promises, one cell a promise; many cells make a table."""
+"""`augury certify --suite`: what a speculating server promises, one cell per promise; many cells make a table."""

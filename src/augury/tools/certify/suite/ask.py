@@ -12,7 +12,7 @@ from augury.tools.certify.suite.cells import Broken, NotCertified
 from augury.tools.shared.endpoint import Completion, Endpoint, answer_of
 from augury.tools.shared.http import Unreadable, brief, error_message
 
-LIKELY = 5  # log-probabilities asked for; OpenAI's most
+LIKELY = 5  # log-probabilities asked for; OpenAI's maximum
 COMPLETIONS, CHAT = "/v1/completions", "/v1/chat/completions"
 UNKNOWN_TO_SERVER = (400, 404, 405, 415, 422, 501)  # statuses that say "I do not offer this"
 Given = TypeVar("Given")
@@ -20,16 +20,16 @@ Made = TypeVar("Made")
 
 
 class Said(NamedTuple):
-    """One answer: what a client shows, and what it is compared by."""
+    """One answer: its text, and the tokens by which it is compared."""
 
     text: str
     answer: Completion
-    finish: str  # the server's word for why it ended
-    choice: dict[str, Any]  # as it came; of a stream, put together
+    finish: str  # the server's finish_reason
+    choice: dict[str, Any]  # as the server sent it; of a stream, assembled
 
 
 def complaint(error: Unreadable) -> Exception:
-    """What a failed request means for a cell: a request that is refused is not offered, all else is a fault."""
+    """What a failed request means for a cell: a refused request is not offered, anything else is a fault."""
     if error.code in UNKNOWN_TO_SERVER or error.kind == "not-found":
         return NotCertified(str(error))
     return Broken(str(error))
@@ -50,13 +50,13 @@ class Peer:
 
     @cached_property
     def chat_scores(self) -> bool:
-        """The same of the chat."""
+        """Whether chat completions come with log-probabilities."""
         asked = {"messages": said_by_user("1"), "logprobs": True, "top_logprobs": LIKELY}
         return self._wants_logprobs and self._takes(CHAT, asked)
 
     @cached_property
     def neutral(self) -> dict[str, float]:
-        """Penalties switched off by whichever name the server takes; llama-cpp-python has one of 1.1 by default."""
+        """Options that switch off penalties, by the names the server takes; llama-cpp-python's default is 1.1."""
         names = ("repetition_penalty", "repeat_penalty")
         return {name: 1.0 for name in names if self._takes(COMPLETIONS, {"prompt": "1", name: 1.0})}
 
@@ -81,7 +81,7 @@ class Peer:
         return self.complete(prompt)[0]
 
     def stream(self, prompt: str) -> Said:
-        """The greedy answer as a stream, put together."""
+        """The greedy answer to a prompt, assembled from a stream."""
         whole: dict[str, Any] = {"text": "", "logprobs": {}}
         for chunk in self._events(COMPLETIONS, self._completion(prompt, {})):
             for choice in chunk.get("choices") or ():
@@ -92,14 +92,14 @@ class Peer:
         return self._said(whole, whole["text"], self.max_tokens)
 
     def chat(self, prompt: str, **options: Any) -> Said:
-        """The greedy answer of the chat."""
+        """The greedy answer to a chat request."""
         [choice, *_] = _choices(self._post(CHAT, self._conversation(prompt, options)))
         message = choice.get("message") or {}
         text = str(message.get("content") or "")
         return Said(text, chat_answer(choice, text), str(choice.get("finish_reason")), choice)
 
     def chat_stream(self, prompt: str, **options: Any) -> Said:
-        """The same as a stream, put together."""
+        """The greedy answer to a chat request, assembled from a stream."""
         content, calls, listed, finish = "", dict[int, dict[str, str]](), list[Any](), None
         for chunk in self._events(CHAT, self._conversation(prompt, options)):
             for choice in chunk.get("choices") or ():
@@ -140,7 +140,7 @@ class Peer:
             raise complaint(error) from None
 
     def _events(self, path: str, body: dict[str, Any]) -> Iterator[dict[str, Any]]:
-        """The chunks of a stream, up to its [DONE]; a stream of nothing but signs of life ends with the timeout."""
+        """The chunks of a stream, up to its [DONE]; a stream of nothing but keep-alives ends with the timeout."""
         try:
             for line in self.endpoint.events(path, {**body, "stream": True}, self.endpoint.timeout):
                 if not line.startswith(b"data:"):
@@ -159,12 +159,12 @@ class Peer:
 
 
 def said_by_user(prompt: str) -> list[dict[str, str]]:
-    """A conversation of one question."""
+    """A conversation with one user message."""
     return [{"role": "user", "content": prompt}]
 
 
 def chat_answer(choice: dict[str, Any], text: str) -> Completion:
-    """What a chat's choice is compared by: its tokens where they are listed, otherwise the text as one."""
+    """What a chat's choice is compared by: its tokens where they are listed, otherwise the text as a single token."""
     listed = (choice.get("logprobs") or {}).get("content") or []
     try:
         tokens = tuple(str(one["token"]) for one in listed)
@@ -178,7 +178,7 @@ def chat_answer(choice: dict[str, Any], text: str) -> Completion:
 
 
 def at_once(work: Callable[[Given], Made], every: Sequence[Given]) -> list[Made]:
-    """All of them at the same time."""
+    """Map with a thread for each item, all at the same time."""
     with ThreadPoolExecutor(max_workers=max(1, len(every))) as pool:
         return list(pool.map(work, every))
 

@@ -41,7 +41,7 @@ class Subject:
     method: str  # "none": it does not speculate
 
     def __str__(self) -> str:
-        """For a headline."""
+        """The subject as a headline."""
         return f"{self.server} {self.release}, {self.model}, {self.method}"
 
     @property
@@ -59,7 +59,7 @@ class Cell:
     verdict: str
     reason: str
     rules: tuple[str, ...] = ()  # of the doctor, that cover a red cell
-    uncertain_rules: tuple[str, ...] = ()  # that would cover it, if what is not known here is so
+    uncertain_rules: tuple[str, ...] = ()  # that would cover it if unknown facts hold
     figures: dict[str, Any] = field(default_factory=dict)  # answers, tokens, near_ties, drafts and the like
     evidence: dict[str, Any] = field(default_factory=dict)
     conditions: dict[str, Any] = field(default_factory=dict)

@@ -51,7 +51,7 @@ def listed(
 
 
 def certify_servers(asked: SuiteOptions, progress: SuiteProgress) -> list[Cell]:
-    """The cells of all servers; each server's are written as soon as they are there."""
+    """The cells of all servers; each server's are written as soon as they are complete."""
     found: list[Cell] = []
     names = chosen(asked.only)
     for entry, url, baseline in _started(asked.servers):
@@ -95,7 +95,7 @@ def read_table(paths: Sequence[Path]) -> list[Cell]:
 
 
 def give(cells: Sequence[Cell], as_json: bool, html: Path | None) -> int:
-    """Print the table, write the page, and tell the exit code."""
+    """Print the table, write the page, and return the exit code."""
     code = exit_code(cells)
     if html is not None:
         from augury.tools.certify.suite.page import suite_page

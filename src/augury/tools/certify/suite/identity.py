@@ -1,4 +1,4 @@
-"""Who answers: the server's name, release, model and method, as far as it tells them."""
+"""The identity of a server: its name, release, model and method, as far as it reports them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ UNKNOWN = "unknown"
 
 
 def identify(at: Endpoint, method: str | None = None, release: str | None = None, name: str | None = None) -> Subject:
-    """The subject of a run; what the operator says counts before what the server says."""
+    """The subject of a run; what the operator states takes precedence over what the server reports."""
     owner = at.models(at.timeout).get(at.model, "").lower()
     server, told = OWNERS.get(owner, ""), _text(at.json("/version"), "version")
     if server == "SGLang":
@@ -28,7 +28,7 @@ def identify(at: Endpoint, method: str | None = None, release: str | None = None
 
 
 def _by_description(at: Endpoint, told: str) -> tuple[str, str]:
-    """A server that calls itself nothing in its list of models may describe itself, as FastAPI's do."""
+    """Name and release from /openapi.json, for a server that does not name itself in its list of models."""
     info = at.json("/openapi.json")
     info = info.get("info") if isinstance(info, dict) else None
     title, release = _text(info, "title"), _text(info, "version")
@@ -38,7 +38,7 @@ def _by_description(at: Endpoint, told: str) -> tuple[str, str]:
 
 
 def _method(at: Endpoint, server: str) -> str:
-    """How it speculates; only Augury and SGLang say so, and vLLM counts drafts only while it speculates."""
+    """The server's method; only Augury and SGLang report it, and vLLM counts drafts only while it speculates."""
     live = at.live() if server == "Augury" else None
     if live is not None:
         return str(live.get("method") or "none")

@@ -1,4 +1,4 @@
-"""The table as one HTML file: every cell leads to what was asked and what came."""
+"""The table as one HTML file: every cell links to what was asked and what was answered."""
 
 from __future__ import annotations
 

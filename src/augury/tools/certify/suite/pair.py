@@ -12,13 +12,13 @@ from augury.tools.certify.suite.cells import Broken, NotCertified
 from augury.tools.certify.suite.prompts import PROMPTS
 from augury.tools.certify.ties import TOLERANCE, parted
 
-CROWDS = 4  # times as many requests as usual, where a server is to run out of memory for them
+CROWDS = 4  # times as many requests as usual, to make a server run out of memory for them
 SHOWN = 300  # characters of an answer in the evidence
 
 
 @dataclass(frozen=True, slots=True)
 class SuitePlan:
-    """The amount of requests."""
+    """How much is asked of the servers."""
 
     prompts: Sequence[str] = PROMPTS
     max_tokens: int = 64
@@ -28,7 +28,7 @@ class SuitePlan:
     logprobs: bool = True
 
     def record(self) -> dict[str, Any]:
-        """What a cell depends on."""
+        """The conditions that a cell depends on."""
         told = ("max_tokens", "in_flight", "long_words", "tolerance", "logprobs")
         return {"prompts": len(self.prompts), **{name: getattr(self, name) for name in told}}
 
@@ -42,7 +42,7 @@ class Pair:
     plan: SuitePlan
 
     def baseline(self) -> Peer:
-        """The plain server, for a suite that is nothing without it."""
+        """The plain server, for a suite that needs one; raises NotCertified if there is none."""
         if self.plain is None:
             raise NotCertified("there is no plain server to compare with; name one with --baseline-url")
         return self.plain
@@ -63,7 +63,7 @@ class PairTally:
     wrong: list[tuple[str, str, Difference | None, Said, Said]] = field(default_factory=list)
 
     def same(self, what: str, prompt: str, expected: Said, got: Said) -> None:
-        """Hold one answer against the one it must equal."""
+        """Compare one answer with the one it must equal."""
         self.answers += 1
         self.tokens += len(got.answer.tokens)
         if (expected.text, expected.finish) == (got.text, got.finish):
@@ -78,7 +78,7 @@ class PairTally:
             self.wrong.append((what, prompt, found, expected, got))
 
     def figures(self) -> dict[str, Any]:
-        """The counts, if every answer was the same; otherwise the cell is red."""
+        """The counts, if every answer was the same; otherwise raises Broken, for a red cell."""
         counts = {"answers": self.answers, "tokens": self.tokens, "near_ties": self.near_ties}
         if not self.wrong:
             return counts

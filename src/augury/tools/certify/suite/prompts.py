@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-LINE_WORDS = 18  # of the logbook
+LINE_WORDS = 18  # per line of the logbook
 ENDINGS = (
     "The same entries once more, word for word:\nDay 1:",
     "The next entry of the logbook:\nDay",
@@ -11,7 +11,7 @@ ENDINGS = (
 
 
 def logbook(words: int, ending: str) -> str:
-    """A logbook of about so many words and the beginning of what follows: long, and alike from line to line."""
+    """A logbook of about so many words and the beginning of what follows: long, and similar from line to line."""
     days = range(1, max(1, words // LINE_WORDS) + 1)
     return "\n".join([*map(_entry, days), ending])
 

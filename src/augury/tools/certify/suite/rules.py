@@ -1,4 +1,4 @@
-"""Which rules of the doctor cover a red cell: entries of the knowledge that name the suite, asked for this server."""
+"""Which rules of the doctor cover a red cell: knowledge entries that name the suite, evaluated for this server."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from augury.tools.knowledge.base import LINTED, knowledge
 from augury.tools.knowledge.conditions import KnownFacts, holds
 
 TOOLS = {"vLLM": "vllm", "Augury": "augury"}  # the servers that the doctor knows
-# What a suite does by itself, which a command's flags would otherwise have to show.
+# Facts that a suite itself brings about, which would otherwise have to be read from a command's flags.
 DONE_BY = {"json": {"structured": True}, "tools": {"auto_tools": True}, "logprobs": {"logprobs": True}}
 
 
 class Covered(NamedTuple):
-    """Rules by how sure it is that they apply."""
+    """Rules that apply, and rules that may."""
 
     certain: tuple[str, ...] = ()
     possible: tuple[str, ...] = ()  # a fact that they need is not known
@@ -54,7 +54,7 @@ def _method(name: str) -> str | None:
 
 
 def _release(text: str) -> Version | None:
-    """vLLM's release as a number; None where the server's word is none, which leaves every entry possible."""
+    """vLLM's release as a number; None if the server reports no such release, which leaves every entry possible."""
     try:
         found = version(text)
     except ConfigError:

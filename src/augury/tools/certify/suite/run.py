@@ -1,4 +1,4 @@
-"""Runs the suites against a server and gives a cell for each."""
+"""Runs the suites against a server and returns a cell for each."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def run_suites(
     progress: SuiteProgress | None = None,
     known: KnownFacts | None = None,
 ) -> list[Cell]:
-    """One cell a suite, in the order of the table."""
+    """One cell per suite, in the given order."""
     progress = progress or Unwatched()
     progress.begin(str(subject), len(names))
     cells = []
@@ -85,7 +85,7 @@ def _cell(pair: Pair, subject: Subject, name: str, known: KnownFacts | None) -> 
 
 
 def _without_addresses(reason: str, pair: Pair) -> str:
-    """A reason that is the same wherever the servers happened to listen."""
+    """The reason without the servers' addresses, so that it does not depend on where they listen."""
     reason = reason.replace(f"{pair.fast.endpoint.where}/", "/").replace(pair.fast.endpoint.where, "it")
     return reason.replace(pair.plain.endpoint.where, "the plain server") if pair.plain else reason
 

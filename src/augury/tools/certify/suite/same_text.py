@@ -1,4 +1,4 @@
-"""Suites about the text: the same answer by another way must be the same answer."""
+"""Suites about the text: an answer obtained in another way must be the same answer."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from augury.tools.certify.suite.cells import NotCertified
 from augury.tools.certify.suite.pair import CROWDS, Pair
 from augury.tools.certify.suite.prompts import ENDINGS, logbook
 
-SHARED_WORDS = 216  # of a beginning that a prefix cache can keep
+SHARED_WORDS = 216  # of a common beginning that a prefix cache can keep
 PREEMPTIONS = "vllm:num_preemptions"
 PREFIX_HITS = "vllm:prefix_cache_hits"
 
@@ -51,7 +51,7 @@ def long(pair: Pair) -> dict[str, Any]:
 
 
 def concurrency(pair: Pair) -> dict[str, Any]:
-    """Requests side by side, whole and streamed, get the answers that each gets alone."""
+    """Concurrent requests, whole and streamed, get the answers that each gets alone."""
     tally, prompts = pair.tally(), list(pair.plan.prompts)
     alone = [pair.fast.greedy(prompt) for prompt in prompts]
     many = [i % len(prompts) for i in range(max(2, pair.plan.in_flight))]
@@ -62,7 +62,7 @@ def concurrency(pair: Pair) -> dict[str, Any]:
 
 
 def preemption(pair: Pair) -> dict[str, Any]:
-    """More at once than there is memory for: requests that are put off and resumed keep their answers."""
+    """More requests at once than there is memory for: those that are preempted and resumed keep their answers."""
     tally, size = pair.tally(), CROWDS * pair.plan.in_flight
     words = pair.plan.long_words // (2 * CROWDS)  # short prompts and long answers: what is admitted must grow
 

@@ -18,7 +18,7 @@ STYLES = {GREEN: "green", RED: "bold red", GREY: "dim"}
 
 
 def show(console: Console, cells: Sequence[Cell]) -> None:
-    """Print it all; servers are numbered, since their names do not fit over columns."""
+    """Print the table and the reasons; servers are numbered, since their names do not fit above the columns."""
     found = rows(cells)
     table = Table(box=SIMPLE, pad_edge=False)
     table.add_column("suite")

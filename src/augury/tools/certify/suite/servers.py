@@ -4,7 +4,7 @@
       plain: augury serve default --port {port}
 
 Either may be an address instead of a command. `{port}` becomes a free port. `release`, `method`, `model` and `server`
-say what the server does not tell. Neighbours with the same plain server share it.
+say what the server does not report. Consecutive entries with the same plain server share it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from augury.config.errors import ConfigError
 from augury.tools.shared.http import Server, brief
 
 PATIENCE = 1800.0  # seconds for a server to load its model
-LOOK = 0.2  # seconds between two looks
+LOOK = 0.2  # seconds between two polls
 GRACE = 30.0  # seconds to end by itself
 
 
@@ -83,7 +83,7 @@ def ended_with_us() -> Iterator[None]:
 
 @contextmanager
 def running(what: str) -> Iterator[str]:
-    """The address of a server: the one that is written, or of one that is started here and ended after."""
+    """The address of a server: the given one, or that of a server started here and ended afterwards."""
     if is_address(what):
         yield what
         return
@@ -116,7 +116,7 @@ def _started(what: str, port: int, log: Any) -> subprocess.Popen[bytes]:
 
 
 def _wait(process: subprocess.Popen[bytes], server: Server, what: str, log: Any) -> None:
-    """Until it lists a model, or has ended."""
+    """Wait until the server lists a model; ConfigError if it ends first, or takes longer than PATIENCE."""
     until = time.monotonic() + PATIENCE
     while not server.models():
         if process.poll() is not None:
@@ -129,7 +129,7 @@ def _wait(process: subprocess.Popen[bytes], server: Server, what: str, log: Any)
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """End it with everything it started."""
+    """End a process with everything it started."""
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGTERM)
     with suppress(subprocess.TimeoutExpired):

@@ -1,4 +1,4 @@
-"""Suites about what an answer looks like: streams, JSON, tool calls, several answers, log-probabilities."""
+"""Suites about the form of an answer: streams, JSON, tool calls, several answers, log-probabilities."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from augury.tools.certify.suite.ask import Peer, Said
 from augury.tools.certify.suite.cells import Broken, NotCertified
 from augury.tools.certify.suite.pair import SHOWN, Pair
 
-ROUNDED = 0.01  # what servers lose in writing log-probabilities down
+ROUNDED = 0.01  # what servers lose by rounding log-probabilities
 HALF = "\N{REPLACEMENT CHARACTER}"
-CHANCE = 1e-6  # answers that are alike by a smaller chance are no chance
+CHANCE = 1e-6  # two equal answers less probable than this are a fault
 ANSWERS = 4
 NAMES, AGES, TAGS = ["Ada", "Grace", "Edsger"], [36, 85, 72], 2
 PERSON = {
@@ -57,7 +57,7 @@ def stream(pair: Pair) -> dict[str, Any]:
 
 
 def json_mode(pair: Pair) -> dict[str, Any]:
-    """An answer that must follow a schema does, and is the plain server's."""
+    """An answer that must follow a schema does, and equals the plain server's."""
     tally = pair.tally()
     for prompt in WANTS_JSON:
         said, other = _formatted(pair.fast, prompt), _formatted(pair.plain or pair.fast, prompt)
@@ -70,7 +70,7 @@ def json_mode(pair: Pair) -> dict[str, Any]:
 
 
 def _formatted(peer: Peer, prompt: str) -> Said:
-    """The answer under the first way of asking that the server takes."""
+    """The answer with the first response_format that the server takes."""
     for number, form in enumerate(FORMATS):
         try:
             return peer.chat(prompt, response_format=form, max_tokens=max(peer.max_tokens, 64))
@@ -94,7 +94,7 @@ def _person(said: Said, prompt: str) -> None:
 
 
 def tools(pair: Pair) -> dict[str, Any]:
-    """A call that the request forces comes with whole arguments, streamed or not, and they are the plain server's."""
+    """A tool call that the request forces has whole arguments, streamed or not, equal to the plain server's."""
     calls = 0
     for city in CITIES:
         # The question holds the arguments, so that a drafter that copies has something to copy.
@@ -130,7 +130,7 @@ def _call(said: Said, prompt: str) -> Any:
 
 
 def several(pair: Pair) -> dict[str, Any]:
-    """`n` sampled answers of one request are n, and are not copies of each other."""
+    """A request for `n` sampled answers gets n of them, which are not copies of each other."""
     tally = 0
     for number, prompt in enumerate(pair.plan.prompts):
         asked = {"n": ANSWERS, "temperature": 1, "seed": 11 + number}
@@ -191,7 +191,7 @@ def _scored(said: Said, prompt: str, tolerance: float) -> int:
         best = max(row.values(), default=score)
         if best - score > tolerance:
             raise Broken("a greedy token is not the likeliest by its own log-probabilities", **evidence)
-        # Halves of characters all look alike, and a table by text keeps one of them.
+        # Parts of characters all look alike, and a table by text keeps only one of them.
         if name in row and HALF not in name and abs(row[name] - score) > ROUNDED:
             raise Broken("a token has two log-probabilities", **evidence)
         if sum(math.exp(value) for value in row.values()) > 1 + ROUNDED:
@@ -200,7 +200,7 @@ def _scored(said: Said, prompt: str, tolerance: float) -> int:
 
 
 def _agree(said: Said, plain: Said, prompt: str, tolerance: float) -> float:
-    """How far the two servers' log-probabilities of the same tokens are apart, up to where the answers part."""
+    """How far apart the two servers' log-probabilities of the same tokens are, up to where the answers differ."""
     furthest = 0.0
     ours, theirs = said.choice["logprobs"], plain.choice.get("logprobs") or {}
     given = zip(theirs.get("tokens") or (), theirs.get("token_logprobs") or (), strict=False)

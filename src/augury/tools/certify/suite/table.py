@@ -12,7 +12,7 @@ HEADS = ("server", "model", "method")
 
 
 def columns(cells: Sequence[Cell]) -> list[str]:
-    """The suites there are, those of this release first."""
+    """The suites that occur, those of this release first."""
     there = dict.fromkeys(cell.suite for cell in cells)
     return [name for name in SUITES if name in there] + [name for name in there if name not in SUITES]
 
