@@ -27,7 +27,7 @@ from augury.tools.shared.group import WordsOrCommands, later, panels
 from augury.tools.shared.safe_text import safe_text
 from augury.tools.shared.terminal import print_json
 
-LARGEST = 2_000_000  # bytes; a larger file is not one that a person wrote a command in
+LARGEST = 2_000_000  # bytes; larger files are not hand-written
 SKIPPED = {"node_modules", "__pycache__", "site-packages"}
 UNREADABLE = 2
 Format = Literal["text", "json", "sarif", "github"]

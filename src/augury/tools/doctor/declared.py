@@ -22,7 +22,7 @@ SCHEDULES_SINCE = "0.24"
 def declared_problems(
     args: ReadArguments, release: Version, text: str, plugged: bool = False
 ) -> tuple[list[Problem], dict[str, Any]]:
-    """What the release refuses or drops, and the keys that remain, renewed ones included; plugged: Augury is there."""
+    """Problems with keys that the release refuses or drops, and the remaining keys; plugged: Augury is installed."""
     problems, left = [], {}
     for name, setting in args.keys.items():
         if _by_plugin(name, setting, args, plugged):

@@ -229,7 +229,7 @@ def _of_plugin(args: ReadArguments) -> bool:
 
 
 def _ranks(args: ReadArguments) -> int | None:
-    """The target's tensor parallelism: 1 where a command leaves it out, unknown where it is filled in elsewhere."""
+    """The target's tensor parallelism: 1 if a command leaves it out, None if it may be set elsewhere."""
     if args.flag("tensor-parallel-size") is not None:
         return args.number("tensor-parallel-size")
     return 1 if args.found.program and not args.partial and args.flag("config") is None else None

@@ -30,7 +30,7 @@ class FileContext(NamedTuple):
 
     arctic: bool = False  # it installs arctic-inference
     augury: bool = False  # it installs Augury alongside vLLM
-    speculating: bool = False  # one of its commands speculates, so a benchmark's requests would be speculated for
+    speculating: bool = False  # one of its commands speculates, which a benchmark in the file may send requests to
     handed_over: Mapping[str | None, str] = {}  # by target: the differing K of paired servers
 
 
@@ -155,7 +155,7 @@ def _is_drafter(name: str | None) -> bool:
 
 
 def _mtp_quantized(target: ModelFacts) -> bool | None:
-    """Whether a coarsely quantised target left its MTP layers in full width; None where it is not quantised so."""
+    """Whether a coarsely quantised target's MTP layers are quantised too; None if it is not coarsely quantised."""
     written_there = target.raw.get("quantization_config")
     inner = written_there if isinstance(written_there, dict) else {}
     written = json.dumps(inner, default=str).lower()

@@ -14,8 +14,8 @@ from augury.tools.doctor.problems import Problem
 
 VARIABLE = "VLLM_ATTENTION_BACKEND"
 
-# vLLM ignores the case of a back end's name. A release may know more names than this list, so a
-# name that is missing is a remark and never an error; whole families are known by a part of their names.
+# vLLM ignores the case of a back end's name. A release may know more names than this list, so a missing name is a
+# remark and never an error; whole families are known by a part of their names.
 BACKENDS = ("FLASH_ATTN", "FLASHINFER", "TRITON_ATTN", "FLEX_ATTENTION", "CPU_ATTN", "TREE_ATTN")
 BACKEND_FAMILIES = re.compile(r"ROCM_|MLA|^CUSTOM$")
 BACKEND_GONE = {"TREE_ATTN": "0.21"}

@@ -87,7 +87,7 @@ def _by_id(command: Examined) -> dict[tuple[str, int], Finding]:
 
 
 def _changes(command: Examined, old: Version, new: Version) -> Iterator[Entry]:
-    """The changes between the two releases that apply to a command."""
+    """The changes between the two releases that apply to a command, in the order of the file."""
     known = KnownFacts(command.facts, command.keys)
     for entry in knowledge("changes").values():
         since = version(entry.versions.since or "0.0")

@@ -77,7 +77,7 @@ def _fits(one: Figure, target_type: str) -> bool:
 
 
 def healthy(method: str, target: str, tokens: float | None) -> Band | None:
-    """The band of a healthy server by its method, K and model name; None if the method has none.
+    """The band of a healthy server by its method, K and model name, or None; a look-up's covers any kind of text.
 
     A model_type counts as a name. A name must contain the family as a word, since a short part such as vl is in many.
     """

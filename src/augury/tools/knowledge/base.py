@@ -149,7 +149,7 @@ def readable(text: str) -> str:
 
 @cache
 def knowledge(*kinds: str) -> dict[str, Entry]:
-    """Entries by id, of the given kinds or of all; files of other kinds are not read, which takes time."""
+    """Entries by id, of the given kinds or of all; only their files are read, because reading takes time."""
     found: dict[str, Entry] = {}
     for kind in kinds or KINDS:
         for entry in _entries(kind):

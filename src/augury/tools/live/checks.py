@@ -135,7 +135,7 @@ def _first(window: Window, expected: Expectation, facts: Mapping[str, Any]) -> C
     first = window.drafting.first
     if first is None or not sane(facts):
         return None
-    state, fix, entry = verdict(facts, "length-one", "first-position-low")  # no acceptance is wrong with any method
+    state, fix, entry = verdict(facts, "length-one", "first-position-low")  # zero acceptance is a fault of any method
     shown_only = expected.method in LOOK_UPS and state != "fail"
     against = "no bar for look-ups" if shown_only else "0.50"
     return Check("first position", "note" if shown_only else state, f"{first:.2f} accepted", against, fix, entry)

@@ -12,7 +12,7 @@ from augury.config.errors import ConfigError
 from augury.tools.doctor.examine import CheckedAgainst, Examination, examine
 from augury.tools.doctor.findings import Finding
 
-LARGEST = 2_000_000  # bytes; a larger file is not one that a person wrote a command in
+LARGEST = 2_000_000  # bytes; larger files are not hand-written
 
 
 @dataclass(frozen=True, slots=True)

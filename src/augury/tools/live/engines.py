@@ -12,7 +12,7 @@ DRAFTS_OFTEN = 0.1  # drafts per token of the other engines
 
 
 def engine_facts(window: Window) -> dict[str, Any]:
-    """The engine with the lowest acceptance, and how far below the others' it is, as a share; 0 if maybe chance."""
+    """The engine with the lowest acceptance and the share by which it is below the others'; 0 if it may be chance."""
     found: dict[str, Any] = {}
     for name in window.engines:
         spread, own, others = _spread(name, window.engines)

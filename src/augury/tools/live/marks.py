@@ -14,7 +14,7 @@ BLOCKS = " ▁▂▃▄▅▆▇█"
 
 
 def safe(text: str) -> str:
-    """A server's text without control characters, which could manipulate the terminal."""
+    """A server's text with unprintable characters replaced, since they could manipulate the terminal."""
     return shown(text.replace("\n", " "))
 
 

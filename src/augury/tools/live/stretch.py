@@ -36,7 +36,7 @@ def _bars(window: Window, expected: Expectation) -> Iterator[tuple[float, tuple[
 
 
 def rate_change(window: Window) -> float | None:
-    """The interval's rate relative to that since the start, minus 1; 0 if maybe chance, None if not comparable."""
+    """The relative change of the interval's rate to that since the start; 0 if maybe chance, None if not comparable."""
     part, whole = window.in_interval, window.whole
     if window.probes:  # probes use other prompts than the traffic
         return None

@@ -10,7 +10,7 @@ from augury.methods.registry import LOOK_UPS
 from augury.tools.replay.replay import Log, ReplayedConfig
 from augury.tools.replay.walk import ACCEPTED, ACCEPTED_AT, DRAFTED_AT, DRAFTS, LENGTHS, OFFERED_AT
 
-WINDOWS = 40  # points of the curve over a trace
+WINDOWS = 40  # points at which figures over the trace are given
 COUNTS = ("responses", "emitted_tokens", "steps", "drafted_steps", "draft_tokens", "accepted_tokens")  # of Figures
 RATES = ("acceptance_rate", "acceptance_length", "share_drafted", "steps_saved")
 PER_STEP = ("tokens_per_step", "drafted_per_step", "wasted_per_token")

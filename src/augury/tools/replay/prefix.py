@@ -14,7 +14,7 @@ BLOCK = 16  # tokens: vLLM's block, the unit of prefix caching
 
 
 def decoded_once(scripts: Iterable[Script]) -> Iterator[Script]:
-    """Count each answer only where it was generated; resent in a later request, it is part of the prompt.
+    """Keep each answer only in the record that generated it; resent in a later request, it is part of the prompt.
 
     A record that repeats an earlier one of its tenant from end to end is a conversation of its own, with the same
     answers counted.

@@ -114,7 +114,7 @@ class Server:
         rest, begun = b"", time.monotonic()
         with self._open(path, body, self.timeout) as reply:
             for piece in reply.iter_bytes():  # not iter_lines, which also splits at U+2028 inside JSON
-                if within is not None and time.monotonic() > begun + within:  # data may arrive without end
+                if within is not None and time.monotonic() > begun + within:  # a stream may trickle on without end
                     raise Unreadable("timeout", f"{self.where}{path}: the stream did not end within {within:g} s.")
                 *lines, rest = (rest + piece).split(b"\n")
                 yield from lines

@@ -26,7 +26,7 @@ class Variable(NamedTuple):
     value: str
     start: int
     end: int
-    word: Word | None = None  # the value with its places, where they are known letter by letter
+    word: Word | None = None  # the value mapped to the source, if known letter by letter
 
 
 Variables = dict[str, Variable]
@@ -42,7 +42,7 @@ class FoundCommand:
     end: int
     environment: Variables = field(default_factory=dict)
     image: str = ""
-    release: str | None = None  # of vLLM, where the file names it
+    release: str | None = None  # of vLLM, if the file names it
     settings: Node | None = None  # the arguments, when they are written as an object
     bare: bool = False  # the object is a speculative_config itself
     computed: bool = False  # some words are computed by a program, not written out: there is nothing to edit
@@ -138,7 +138,7 @@ def _image(words: list[Word]) -> str:
 def _docker_variables(words: list[Word]) -> Variables:
     pairs = [b for a, b in pairwise(words) if a.text in ("-e", "--env")]
     pairs += [word.part(len("--env=")) for word in words if word.text.startswith("--env=")]
-    return assigned(pairs + [word for word in words if ASSIGNED.match(word.text)])  # the last come after `env`
+    return assigned(pairs + [word for word in words if ASSIGNED.match(word.text)])  # the latter follow `env`
 
 
 def assigned(words: list[Word]) -> Variables:

@@ -6,12 +6,12 @@ import re
 
 NUMBER = r"(\d+\.\d+(?:\.\d+)?(?:rc\d+)?)"
 TAGGED = re.compile(rf"vllm(?:-openai|-ascend)?[\w/.-]*:v?{NUMBER}")
-WITHIN = re.compile(rf":[\w.-]*vllm[_-]?v?{NUMBER}")  # a tag with its own numbering that also names vLLM's release
+WITHIN = re.compile(rf":[\w.-]*vllm[_-]?v?{NUMBER}")  # a tag with another numbering that also names vLLM's release
 INSTALLED = re.compile(rf"\bvllm(?:\[[\w,-]*\])?\s*==\s*{NUMBER}")
 OTHERS = re.compile(
     r"(?:^|/)(?:lmcache/|nvidia/vllm|ai-dynamo/|vllm-runtime)"
 )  # images whose tags number their own releases
-LONGEST = 500  # letters; an image name has about a hundred at most
+LONGEST = 500  # letters; an image name has a few hundred at most
 CALENDAR = 20  # a first number from here on is a year
 
 

@@ -43,7 +43,7 @@ class Webhook:
     in_hand: int = 0
 
     def __post_init__(self) -> None:
-        """Start as many threads as processes, which bounds the number of reviews parsed in memory at once."""
+        """Create as many threads as processes, which bounds the number of reviews parsed in memory at once."""
         self.threads = ThreadPoolExecutor(self.workers.number, "review")
 
     async def reply(self, method: str, path: str, body: bytes) -> HttpReply:
