@@ -12,18 +12,18 @@ COMMANDS = {"error": "error", "warning": "warning", "note": "notice"}
 
 
 def annotated(examinations: Sequence[Examination]) -> Iterator[str]:
-    """One line a finding, errors first: a step shows ten of each kind."""
+    """One line per finding, errors first, because GitHub shows only ten annotations of each kind per step."""
     found = [(one, finding) for one in examinations for finding in one.findings]
     rank = list(COMMANDS)
     ordered = sorted(found, key=lambda pair: rank.index(pair[1].severity))
-    yield from dict.fromkeys(_line(*pair) for pair in ordered)  # a file may be named twice, and be in a directory too
+    yield from dict.fromkeys(_line(*pair) for pair in ordered)  # one file may be given twice
 
 
 def _line(examination: Examination, finding: Finding) -> str:
     line, column = examination.place(finding.start)
     last_line, last_column = examination.place(max(finding.end, finding.start))
     place = {"file": examination.name, "line": line, "endLine": last_line}
-    if line == last_line:  # GitHub takes columns within one line alone
+    if line == last_line:  # GitHub accepts columns only within a single line
         place |= {"col": column, "endColumn": last_column}
     place |= {"title": f"augury doctor: {finding.id}"}
     told = ",".join(f"{name}={_property(value)}" for name, value in place.items() if value)
@@ -32,7 +32,7 @@ def _line(examination: Examination, finding: Finding) -> str:
 
 
 def _data(text: str) -> str:
-    """As the runner reads it back; a line end would begin a command of its own."""
+    """Escape text the way the runner decodes it; a raw line end would start a new command."""
     kept = safe_text(text, keep="\r\n")
     return kept.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
 

@@ -16,7 +16,7 @@ UNITS = {"k": 10**3, "m": 10**6, "g": 10**9, "K": 2**10, "M": 2**20, "G": 2**30}
 
 
 class Flag(NamedTuple):
-    """A flag, its value as written, and where both stand."""
+    """A flag, its value as written, and the positions of both."""
 
     name: str  # with dashes, without the leading ones
     written: str
@@ -30,13 +30,13 @@ class Flag(NamedTuple):
     shell: bool = True
 
     def removal(self) -> list[Edit]:
-        """The edit that removes the flag and its value; an element of a list is left to people."""
+        """The edit that removes the flag and its value; none for an element of a list, which is removed by hand."""
         return [Edit(self.start, self.stop, "")] if self.shell and self.member is None else []
 
 
 @dataclass(slots=True)
 class WrittenKey:
-    """One key of speculative_config and how to change it where it stands."""
+    """One key of speculative_config and how to edit it in place."""
 
     value: Any
     start: int
@@ -75,12 +75,12 @@ class ReadArguments:
     keys: dict[str, WrittenKey] = field(default_factory=dict)
     whole: Node | None = None  # the object that holds most keys
     speculates: bool = False
-    readable: bool = True  # False: a configuration is there, and could not be read
-    partial: bool = False  # some of its keys are only known where it is run
+    readable: bool = True  # False: a configuration is there but could not be read
+    partial: bool = False  # some of its keys are known only at run time
     problems: list[Problem] = field(default_factory=list)
 
     def flag(self, *names: str) -> Flag | None:
-        """The last flag by any of these names, which is the one that counts."""
+        """The last flag with any of these names, since the last one wins."""
         return next((flag for flag in reversed(self.flags) if flag.name in names), None)
 
     @property
@@ -97,7 +97,7 @@ class ReadArguments:
         return whole_number(flag.value) if flag else None
 
     def switch(self, name: str) -> bool | None:
-        """Whether a switch is on, off, or not mentioned."""
+        """Whether a switch is on; None if it is not mentioned."""
         for flag in reversed(self.flags):
             if flag.name == name:
                 return str(flag.value).lower() not in ("false", "0", "no")
@@ -106,7 +106,7 @@ class ReadArguments:
         return None
 
     def object(self, name: str) -> dict[str, Any]:
-        """A flag's value as a JSON object; empty when it is none."""
+        """A flag's value as a JSON object; empty if it is not one."""
         flag = self.flag(name)
         value = flag.value if flag else None
         if isinstance(value, str):
@@ -117,12 +117,12 @@ class ReadArguments:
         return value if isinstance(value, dict) else {}
 
     def add_key(self, name: str, value: Any) -> list[Edit]:
-        """One more key, where there is an object to put it into."""
+        """The edits that add a key; none if there is no object to add it to."""
         return add(self.whole, name, value) if self.whole is not None else []
 
 
 def whole_number(value: Any) -> int | None:
-    """A number as flags take it: 8192, "8192", "8k"."""
+    """Parse a whole number as flags accept it (8192, "8192", "8k"); None if it is not one."""
     if isinstance(value, bool) or value is None:
         return None
     found = re.fullmatch(r"(\d{1,15}(?:\.\d+)?)([kmgKMG]?)", str(value).strip())

@@ -27,7 +27,7 @@ from augury.tools.shared.group import WordsOrCommands, later, panels
 from augury.tools.shared.safe_text import safe_text
 from augury.tools.shared.terminal import print_json
 
-LARGEST = 2_000_000  # bytes; what is larger holds no command a person wrote
+LARGEST = 2_000_000  # bytes; larger files are not hand-written
 SKIPPED = {"node_modules", "__pycache__", "site-packages"}
 UNREADABLE = 2
 Format = Literal["text", "json", "sarif", "github"]
@@ -113,7 +113,7 @@ def _forgive_output() -> None:
 def _looked_at(
     what: list[str], release: str | None, target: str | None, drafter: str | None, fix: bool, skip_others: bool
 ) -> tuple[list[Examination], list[Examination]]:
-    """Everything that was named, as it is and, where asked, as it would be fixed."""
+    """Examine every input, as it is and, with `fix`, as it would be once fixed."""
     release = check_release(release) if release is not None else None
     asked = CheckedAgainst(release, _facts("--target", target), _facts("--drafter", drafter))
     found = [found for one in what for found in _examined(one, asked, skip_others)]
@@ -124,7 +124,7 @@ def _looked_at(
 def _upgrade(
     what: list[str], target: str | None, drafter: str | None, old: str | None, new: str | None, strict: bool, json: bool
 ) -> int:
-    """Show what an upgrade changes; 1 where it breaks a command."""
+    """Show what an upgrade changes; the exit code is 1 if it breaks a command."""
     old, new = releases(old, new)
     asked = CheckedAgainst(None, _facts("--target", target), _facts("--drafter", drafter))
     looked_at = _with_commands([found for one in what for found in _examined(one, asked)], what)
@@ -148,7 +148,7 @@ def _facts(option: str, directory: str | None) -> ModelFacts | None:
 
 
 def _examined(what: str, asked: CheckedAgainst, skip_others: bool = False) -> Iterator[Examination]:
-    """What was asked for, examined: one text, or every file of a directory that holds a command."""
+    """Examine one input: a single text, or every file of a directory that holds a command."""
     if what == "-":
         raw = sys.stdin.buffer.read(LARGEST + 1)
         if len(raw) > LARGEST:
@@ -178,7 +178,7 @@ def _examined(what: str, asked: CheckedAgainst, skip_others: bool = False) -> It
 
 
 def _as_far(text: str, name: str, asked: CheckedAgainst) -> Iterator[Examination]:
-    """One file of many: that it cannot be read does not keep the others from being read."""
+    """Examine one file of many; if it cannot be read, say so on stderr and let the others be read."""
     try:
         yield examine(text, name, asked)
     except ConfigError as error:
@@ -215,7 +215,7 @@ def _decoded(raw: bytes, name: str) -> str:
 
 
 def _with_commands(found: list[Examination], what: list[str]) -> list[Examination]:
-    """Those that hold a command; a text that was named and holds none is an error."""
+    """The examinations that hold a command; a ConfigError if none does."""
     with_any = [one for one in found if one.commands]
     if not with_any:
         where = what[0] if len(what) == 1 and len(what[0]) < 60 else "what was given"

@@ -22,11 +22,11 @@ SCHEDULES_SINCE = "0.24"
 def declared_problems(
     args: ReadArguments, release: Version, text: str, plugged: bool = False
 ) -> tuple[list[Problem], dict[str, Any]]:
-    """What the release refuses or drops, and the keys that are left when it has; plugged: Augury is installed there."""
+    """Problems with keys that the release refuses or drops, and the remaining keys; plugged: Augury is installed."""
     problems, left = [], {}
     for name, setting in args.keys.items():
         if _by_plugin(name, setting, args, plugged):
-            continue  # config/ speaks for vLLM alone, which would refuse it
+            continue  # config/ describes plain vLLM, which would refuse it
         found = _key(name, setting, args, release, text)
         if found is None:
             left[name] = setting.value
@@ -38,7 +38,7 @@ def declared_problems(
 
 
 def flag_problems(args: ReadArguments, release: Version) -> list[Problem]:
-    """Flags that came later."""
+    """Flags that were introduced after this release."""
     problems = []
     for flag in args.flags:
         since = FLAG_SINCE.get("-sc" if flag.written.startswith("-sc") else f"--{flag.name}")
@@ -53,10 +53,10 @@ def _key(name: str, setting: WrittenKey, args: ReadArguments, release: Version, 
     known = KEYS.get(name)
     if known is None:
         if not forgives(text) or name == "tensor_parallel_size":
-            return None  # config/resolve.py names it, with the nearest known one
+            return None  # config/resolve.py reports it, with the nearest known key
         return _problem("key-ignored", name, setting, {"instead": "it is not a key"}, setting.drop())
     if known.since == OWN or not valid_in(release, known.since, known.until):
-        return _outside(known, name, setting, args, release, text)  # with null as with any value
+        return _outside(known, name, setting, args, release, text)  # even if its value is null
     window = known.values.get(setting.value) if isinstance(setting.value, str) else None
     if window is not None and (window[0] == OWN or not valid_in(release, *window)):
         return _value(name, setting, window, args, release)
@@ -97,7 +97,7 @@ def _renewed(name: str, setting: WrittenKey, args: ReadArguments, release: Versi
 
 
 def replacement(name: str, setting: WrittenKey, args: ReadArguments, release: Version) -> tuple[str, Any] | None:
-    """What the release has instead of a key that it dropped, if anything."""
+    """The key and value that replace one the release dropped; None if nothing does."""
     tokens = args.keys["num_speculative_tokens"].value if "num_speculative_tokens" in args.keys else None
     if not isinstance(tokens, int) or isinstance(tokens, bool):
         return None
@@ -139,7 +139,7 @@ def _by_plugin(name: str, setting: WrittenKey, args: ReadArguments, plugged: boo
 
 
 def _plugged(args: ReadArguments) -> bool:
-    """Whether the drafter is a class of Augury's plugin, which then is installed and reads keys of its own."""
+    """Whether the drafter is a class of Augury's plugin, which must then be installed and reads keys of its own."""
     model = args.keys["model"].value if "model" in args.keys else None
     return isinstance(model, str) and model.startswith(CLASSES)
 

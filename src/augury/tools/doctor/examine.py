@@ -34,7 +34,7 @@ from augury.tools.doctor.unchecked import Unchecked, unchecked
 from augury.tools.doctor.unwritten import unwritten
 from augury.tools.knowledge.conditions import KnownFacts
 
-SERVES_SPECULATORS = "0.10.1"  # a drafter that names its target, in the place of the target
+SERVES_SPECULATORS = "0.10.1"  # first to serve a drafter given as the model, by the target it names
 PLUGIN_METHOD = "arctic"
 PLUGIN_KEYS = (
     "enable_suffix_decoding",
@@ -52,7 +52,7 @@ class CheckedAgainst(NamedTuple):
     release: str | None = None  # of vLLM; None: what the file names, otherwise the newest known
     target: ModelFacts | None = None
     drafter: ModelFacts | None = None
-    plugged: bool = False  # Augury is installed beside vLLM there, as a running server shows
+    plugged: bool = False  # Augury is installed alongside vLLM there, as a running server shows
 
 
 @dataclass(slots=True)
@@ -80,7 +80,7 @@ class Examination:
     starts: list[int] = field(init=False)  # of its lines
 
     def __post_init__(self) -> None:
-        """Note where lines begin: a place is asked for by every finding."""
+        """Record where each line begins, because every finding asks for its line and column."""
         self.starts = [0, *(found.end() for found in re.finditer("\n", self.text))]
 
     @property
@@ -104,7 +104,7 @@ def examine(text: str, name: str = "", asked: CheckedAgainst = CheckedAgainst())
 
 
 def check_release(text: str, option: str = "--vllm-version") -> str:
-    """A release the user names, or a line that says what is wrong with it."""
+    """The release as the user wrote it; a ConfigError if it is malformed or older than the oldest known one."""
     if version(text, option) < version(OLDEST):
         raise ConfigError(f"{option}={text!r}: what is known begins with vLLM {OLDEST}; name that or a later one.")
     return text
@@ -134,7 +134,7 @@ def _examine(args: ReadArguments, asked: CheckedAgainst, others: FileContext) ->
     if args.speculates and args.readable and not plugin and not (args.problems and not args.keys and not args.whole):
         method, config, more = _resolve(args, target, asked, release, number, others.augury or asked.plugged)
         problems += more
-    target, draft = (None, draft or own) if own is not None else (target, draft)  # vLLM serves what it names instead
+    target, draft = (None, draft or own) if own is not None else (target, draft)  # vLLM serves the target it names
     facts = command_facts(args, config, method, number)
     facts |= _facts_beside(args, facts, target, draft, others)
     if args.speculates or (others.speculating and facts["benchmarks_serving"]):
@@ -152,7 +152,7 @@ def _examine(args: ReadArguments, asked: CheckedAgainst, others: FileContext) ->
 def _facts_beside(
     args: ReadArguments, facts: dict[str, Any], target: ModelFacts | None, draft: ModelFacts | None, others: FileContext
 ) -> dict[str, Any]:
-    """What the models' files, the field and the commands around it add to a command's own facts."""
+    """Facts that the models' files, the rules from the field and the file's other commands add to a command's own."""
     more = model_facts(facts, target, draft, args.number("max-model-len"))
     more |= field_facts(args, facts | more, target, draft, others)
     model = (facts | more)["model"]
@@ -208,9 +208,9 @@ def _resolve(
     left |= {"method": silent} if silent else {}
     sizes = _ranks(args), args.number("max-model-len")
     config, refused = settle(args, left, TargetInfo(args.target, target, *sizes), release, asked.drafter)
-    # What cannot be seen from here may well be there.
+    # Keys that cannot be seen from here may well be set.
     untold = args.partial or silent == ""
-    stated = "k-missing" if silent == MLP_SPECULATOR.name else ""  # such checkpoints say their length themselves
+    stated = "k-missing" if silent == MLP_SPECULATOR.name else ""  # such checkpoints state the draft length themselves
     told = [found for found in refused if not untold or found.says.get("key") in args.keys]
     problems += [found for found in told if found.name != stated]
     method = _meant(left, config, asked.drafter, target) if config else _by_word(written)
@@ -229,7 +229,7 @@ def _of_plugin(args: ReadArguments) -> bool:
 
 
 def _ranks(args: ReadArguments) -> int | None:
-    """The target's tensor parallelism: 1 where a command leaves it out, unknown where it is filled in elsewhere."""
+    """The target's tensor parallelism: 1 if a command leaves it out, None if it may be set elsewhere."""
     if args.flag("tensor-parallel-size") is not None:
         return args.number("tensor-parallel-size")
     return 1 if args.found.program and not args.partial and args.flag("config") is None else None
@@ -257,14 +257,14 @@ def _by_word(written: Any) -> str | None:
 
 
 def _seen_here(note: Note) -> bool:
-    """Whether vLLM's class would refuse it anywhere: a path may exist where the command is run, and names of kernels,
+    """Whether vLLM's class would refuse it on any machine: a path may exist where the command is run, and kernels,
     schedules and runners have entries of their own."""
     told = note.key in ("model", "draft_load_config", "num_speculative_tokens") or "Unsupported" in note.text
     return told and note.kind != "translated" and NOT_HERE not in note.text
 
 
 def _noted(args: ReadArguments, config: SpeculativeConfig) -> Iterator[Problem]:
-    """Remarks of config/ that are faults to an operator."""
+    """Those notes of config/ that an operator should treat as problems."""
     for note in config.notes:
         says = {"text": note.text.rstrip(".")}
         name = None

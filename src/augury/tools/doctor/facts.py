@@ -1,4 +1,4 @@
-"""Everything a condition may ask about a command, gathered once."""
+"""Everything that a condition may ask about a command, gathered once."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ TREE_DEPTH = "suffix_decoding_max_tree_depth"
 def command_facts(
     args: ReadArguments, config: SpeculativeConfig | None, method: str | None, release: Version | None
 ) -> dict[str, Any]:
-    """What the command says, by the names of fact_names.py; what it does not say is left out."""
+    """Facts that the command itself states, keyed by the names of fact_names.py."""
     program, keys = args.found.program, {name: setting.value for name, setting in args.keys.items()}
     written = str(keys.get("method") or "")
     tokens = config.num_speculative_tokens if config else whole_number(keys.get("num_speculative_tokens"))
@@ -122,7 +122,7 @@ def _on_cpu(args: ReadArguments, variables: Mapping[str, str]) -> bool:
 
 
 def _another_size(target: str | None, head: str | None) -> str | None:
-    """The sizes in the names of a target and of a head, where they are two; a head is trained for one target."""
+    """Both sizes, worded for a message, if the names of target and head differ in size; a head fits one target."""
     sizes = [SIZE.findall((name or "").rstrip("/").rpartition("/")[2].lower()) for name in (target, head)]
     if not sizes[0] or not sizes[1] or sizes[0][0] in sizes[1]:
         return None
@@ -130,7 +130,7 @@ def _another_size(target: str | None, head: str | None) -> str | None:
 
 
 def _draft_backend(own: Any, facts: dict[str, Any], release: Version | None) -> str | None:
-    """The drafter's own; early releases knew one for both."""
+    """The drafter's attention backend, in lower case; before 0.24 it inherits the target's."""
     if isinstance(own, str) and own.lower() != "auto":
         return own.lower()
     inherits = release is not None and release < version("0.24")
@@ -160,7 +160,7 @@ def _list(text: Any) -> Any:
 
 
 def _derived(facts: dict[str, Any], keys: dict[str, Any], runs: str | None, release: Version | None) -> dict[str, Any]:
-    """What follows from the method that will run, whichever was written."""
+    """Facts that follow from the method that will run, which need not be the one that was written."""
     tokens, seqs, budget = facts["k"], facts["max_num_seqs"], facts["token_budget"]
     card = METHODS.get(runs or "")
     if card is None:
@@ -247,7 +247,7 @@ def _quantized(model: ModelFacts) -> str | None:
 
 
 def _ids_differ(target: ModelFacts, draft: ModelFacts) -> str | None:
-    """One text that the two tokenizers number differently, as words for a message."""
+    """How the two tokenizers' IDs differ, worded for a message; None if they agree or a tokenizer is missing."""
     ours, theirs = target.tokens, draft.tokens
     if not ours or not theirs:
         return None

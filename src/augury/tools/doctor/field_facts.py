@@ -1,4 +1,4 @@
-"""Facts that the rules from the field ask for: what is cached, parsed and captured, and what kind of models meet."""
+"""Facts for the rules from the field: prefix caching, tool parsing, graph capture, and the kinds of both models."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ STRETCHES = ("rope", "max_position_embeddings")  # overrides that change how far
 
 
 class FileContext(NamedTuple):
-    """What else is in the file that a command stands in."""
+    """What else is in the file that holds a command."""
 
     arctic: bool = False  # it installs arctic-inference
-    augury: bool = False  # it installs Augury beside vLLM
-    speculating: bool = False  # some command of it speculates, which a benchmark's requests would meet
-    handed_over: Mapping[str | None, str] = {}  # by target: the K of servers that pair up and differ
+    augury: bool = False  # it installs Augury alongside vLLM
+    speculating: bool = False  # one of its commands speculates, which a benchmark in the file may send requests to
+    handed_over: Mapping[str | None, str] = {}  # by target: the differing K of paired servers
 
 
 def beside(text: str, commands: Iterable[ReadArguments]) -> FileContext:
-    """Gathered before the commands are examined one by one."""
+    """The context that a file's commands share, gathered before they are examined one by one."""
     listed = list(commands)
     servers: dict[str | None, list[tuple[str, int]]] = {}
     for args in listed:
@@ -55,9 +55,9 @@ def _drafts_nothing(args: ReadArguments) -> bool:
 
 
 def _unequal(servers: list[tuple[str, int]]) -> str:
-    """The K of both sides where no prefill server has that of a decode server; a page may hold several deployments."""
+    """The K of both sides if no prefill server matches any decode server; a file may hold several deployments."""
     first, second = ({k for role, k in servers if role == side} for side in ("kv_producer", "kv_consumer"))
-    if not (first or second) and len(servers) == 2:  # roles that say nothing of the direction
+    if not (first or second) and len(servers) == 2:  # the roles do not tell the direction
         first, second = {servers[0][1]}, {servers[1][1]}
     return "" if first & second or not (first and second) else " and ".join(map(str, sorted(first | second)))
 
@@ -69,7 +69,7 @@ def field_facts(
     draft: ModelFacts | None,
     others: FileContext,
 ) -> dict[str, Any]:
-    """By the names of fact_names.py."""
+    """Facts for the rules from the field, keyed by the names of fact_names.py."""
     found = _flags(args) | _kind(facts, target) | {"schedule_zero": _drafts_nothing(args)}
     if args.switch("language-model-only"):
         found["target_multimodal"] = False  # served as a text model
@@ -137,7 +137,7 @@ def _is_hybrid(name: str | None, files: ModelFacts | None) -> bool | None:
 
 
 def _cached(facts: Mapping[str, Any], hybrid: bool | None) -> bool | None:
-    """Whether prefixes are cached: as asked, otherwise as the release has it."""
+    """Whether prefixes are cached: as the command says, otherwise by the release's default; None if unknown."""
     if facts["prefix_caching"] != "default":
         return bool(facts["prefix_caching"] == "on")
     if hybrid is None or facts["version"] is None:
@@ -155,7 +155,7 @@ def _is_drafter(name: str | None) -> bool:
 
 
 def _mtp_quantized(target: ModelFacts) -> bool | None:
-    """Whether a coarsely quantised target left its MTP layers in full width; None where it is not quantised so."""
+    """Whether a coarsely quantised target's MTP layers are quantised too; None if it is not coarsely quantised."""
     written_there = target.raw.get("quantization_config")
     inner = written_there if isinstance(written_there, dict) else {}
     written = json.dumps(inner, default=str).lower()

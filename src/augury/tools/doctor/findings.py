@@ -1,4 +1,4 @@
-"""From facts and problems to findings: every entry of the knowledge is asked whether it holds here."""
+"""Turns facts and problems into findings: every entry of the knowledge is tested against the command."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Finding(NamedTuple):
 
 @cache
 def _asked(tool: str, release: Version | None) -> tuple[tuple[Entry, str], ...]:
-    """The entries that speak of a release, each with the problem it tells of, or nothing."""
+    """The entries that apply to a release, each with the name of the problem it reports, or an empty string."""
     entries = [entry for entry in knowledge(*LINTED).values() if entry.linted and tool in entry.tools]
     covering = [entry for entry in entries if release is None or entry.covers(release)]
     return tuple((entry, _problem_in(entry.condition)) for entry in covering)
@@ -46,7 +46,7 @@ def _problem_in(condition: Mapping[str, Any]) -> str:
 def findings(
     args: ReadArguments, known: KnownFacts, problems: list[Problem], release: Version | None
 ) -> Iterator[Finding]:
-    """What there is to say of one command."""
+    """The findings for one command."""
     for entry, name in _asked(args.found.tool, release):
         for problem in problems if name else ():
             known.problem = problem.name
@@ -85,7 +85,7 @@ def _pointed(args: ReadArguments, entry: Entry) -> tuple[int, int]:
 
 
 def _changed(args: ReadArguments, entry: Entry) -> list[Edit]:
-    """The edit an entry asks for, where the thing to be changed is there."""
+    """The edits an entry asks for; none if what they change is not there."""
     change = entry.change
     if change is None or args.found.computed:
         return []

@@ -44,7 +44,7 @@ def _one_better(now: Examination, asked: CheckedAgainst, tried: set[tuple[str, i
 
 
 def _improved(before: Examination, after: Examination, name: str) -> bool:
-    """One of its kind is gone; what comes to light instead may be other faults, but not more trouble in reading."""
+    """Whether a finding of this kind is gone; others may surface, but no more broken JSON and no more missing K."""
     was, now = (Counter(f.id for f in e.findings) for e in (before, after))
     return now[name] < was[name] and now["json-broken"] <= was["json-broken"] and now["k-missing"] <= was["k-missing"]
 
@@ -60,7 +60,7 @@ def changed(text: str, edits: tuple[Edit, ...]) -> str:
 
 
 def _tidy(text: str, edit: Edit) -> Edit:
-    """A flag that goes takes its blanks with it, and its line if it had one to itself."""
+    """Widen the removal of a flag to the blanks before it, and to its whole line if it is alone there."""
     before, behind = text[: edit.start], text[edit.end :]
     if edit.text or not re.match(r"\s|\\\r?\n|$", behind) or not re.search(r"(^|\s)$", before):
         return edit

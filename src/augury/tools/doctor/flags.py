@@ -14,7 +14,7 @@ SHORT = {
     "-cc": "compilation-config",
 }
 
-# Flags that say something of speculation, and the key they set; the first sets them all.
+# Flags that configure speculation, and the key each sets; the first sets them all.
 SPECULATIVE = {
     "speculative-config": "",
     "spec-method": "method",
@@ -29,7 +29,7 @@ FLAG_SINCE = {
     "--per-request-spec-decode-metrics": "0.28",
 }
 
-# What the first engine had instead of one object; vLLM 0.8.3 removed them all.
+# The separate flags that preceded the one object; vLLM 0.8.3 removed them all.
 OLD_FLAGS = {
     "speculative-model": "model",
     "num-speculative-tokens": "num_speculative_tokens",
@@ -59,7 +59,7 @@ SWITCHES = set(
 SWITCHES |= {f"no-{name}" for name in SWITCHES}
 TAKES_SEVERAL = {"cudagraph-capture-sizes", "cuda-graph-sizes", "lora-modules", "served-model-name", "middleware"}
 OTHERS = {"per-request-spec-decode-metrics"}
-BENCHMARKS = ("spec-bench", "speed-bench")  # datasets of `vllm bench`, no settings of speculation
+BENCHMARKS = ("spec-bench", "speed-bench")  # datasets of `vllm bench`, not settings of speculation
 
 
 def near(name: str) -> str | None:

@@ -1,4 +1,4 @@
-"""Names of kernels in a command, the target's and the drafter's: attention back ends and quantisations."""
+"""Kernel names in a command, for the target and the drafter: attention back ends and quantisations."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from augury.tools.doctor.problems import Problem
 
 VARIABLE = "VLLM_ATTENTION_BACKEND"
 
-# vLLM reads a back end's name without regard to case. The list of a release is longer than what is certain here, so a
-# name that is missing is a remark and never an error; whole families are known by a part of their names.
+# vLLM ignores the case of a back end's name. A release may know more names than this list, so a missing name is a
+# remark and never an error; whole families are known by a part of their names.
 BACKENDS = ("FLASH_ATTN", "FLASHINFER", "TRITON_ATTN", "FLEX_ATTENTION", "CPU_ATTN", "TREE_ATTN")
 BACKEND_FAMILIES = re.compile(r"ROCM_|MLA|^CUSTOM$")
 BACKEND_GONE = {"TREE_ATTN": "0.21"}
 
-# Names that people write; which release takes which is not known here.
+# Names in use; which release accepts which is not recorded here.
 QUANTIZATIONS = tuple(
     """
     ascend auto-round auto_round awq awq_marlin bitblas bitsandbytes compressed-tensors experts_int8 fbgemm_fp8 fp8
@@ -31,7 +31,7 @@ QUANTIZATIONS = tuple(
 
 
 class _Named(NamedTuple):
-    """A name that was written, where, and how to write another there."""
+    """A name that was written, its position, and how to replace it."""
 
     value: str
     where: str
@@ -55,7 +55,7 @@ def _backend(named: _Named, release: Version) -> Iterator[Problem]:
     meant = re.sub(r"[-\s]+", "_", named.value.strip()).upper()
     if gone and release >= version(gone):
         yield _problem("backend-gone", named, "", until=gone)
-    elif meant != named.value.upper() and _known_backend(meant):  # a name with dashes or blanks is none by itself
+    elif meant != named.value.upper() and _known_backend(meant):  # a name with dashes or blanks is not valid as written
         found = _problem("backend-misspelt", named, "", meant=meant)
         found.edits = named.renamed(meant)
         yield found
@@ -78,7 +78,7 @@ def _problem(name: str, named: _Named, close: str, **says: str) -> Problem:
 
 
 def _named(args: ReadArguments, flag_name: str, key: str, variable: str) -> Iterator[_Named]:
-    """Wherever a name of that kind is written as plain text."""
+    """The places where a name of that kind is written as plain text."""
     flag, setting = args.flag(flag_name), args.keys.get(key)
     said = args.found.environment.get(variable)
     if flag is not None and _is_name(flag.value):

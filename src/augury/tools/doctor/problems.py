@@ -1,4 +1,4 @@
-"""What is wrong with the way something is written, before its meaning is looked at."""
+"""Problems with how something is written, found before its meaning is examined."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from augury.tools.doctor.found.shell_words import Word
 
 SMART = {"“": '"', "”": '"', "„": '"', "‟": '"', "″": '"', "‘": "'", "’": "'", "‚": "'", "‛": "'"}
 PLACEHOLDER = re.compile(r":\s*<[\w. /-]+>\s*[,}]")  # a value that a document leaves to its reader
-MOST_WORDS = 40  # of a JSON that the shell would have torn apart
+MOST_WORDS = 40  # of a JSON object that the shell would have split
 
 
 @dataclass(slots=True)
 class Problem:
-    """One thing found while reading: its name, where, what to put into the sentence about it, how to fix it."""
+    """One problem found while reading: its name, position, values for its message, and the edits that fix it."""
 
     name: str
     start: int
@@ -29,7 +29,7 @@ class Problem:
 
 @dataclass(slots=True)
 class Repaired:
-    """What a torn JSON was meant to be, and how many words of the command it took."""
+    """The object that a split or malformed JSON was meant to be, and how many words of the command it took."""
 
     problem: Problem
     value: dict[str, Any] | None
@@ -37,12 +37,12 @@ class Repaired:
 
 
 def json_kind(value: Any) -> str:
-    """What JSON calls a value's type."""
+    """The type of a JSON value, worded for a message."""
     return {list: "list", str: "text", bool: "yes or no", type(None): "null"}.get(type(value), "number")
 
 
 def read_object(word: Word, following: list[Word]) -> Node | Repaired:
-    """A JSON object, or what went wrong with it."""
+    """Read a JSON object; a Repaired, with the problem, if it cannot be read as it is."""
     try:
         node = read_json(word)
     except NotJson as error:
@@ -73,7 +73,7 @@ def _trouble(word: Word, following: list[Word], error: NotJson) -> Repaired:
 
 
 def _torn(word: Word, following: list[Word]) -> list[Word]:
-    """The word and, where the shell would have cut it apart, the words up to its closing bracket."""
+    """The word and, if the shell would have split it, the words up to its closing bracket."""
     words = [word]
     if not word.shell or word.text[:1] not in ("{", "‘", "“", "'"):
         return words
@@ -85,12 +85,12 @@ def _torn(word: Word, following: list[Word]) -> list[Word]:
 
 
 def _source_of(words: list[Word]) -> str:
-    """What was written, a word's quotes put back around it where they can be told."""
+    """The words as they were written, with double quotes restored."""
     return " ".join(word.text if not word.shell else _with_quotes(word) for word in words)
 
 
 def _with_quotes(word: Word) -> str:
-    """The letters and the quotes between them: a stretch that was in double quotes is given them back."""
+    """The letters of a word, with double quotes put back around each stretch that was in them."""
     out, inside = [], " "
     for letter, quote in zip(word.text, word.quotes, strict=True):
         if quote != inside:
@@ -113,7 +113,7 @@ def _name(word: Word, raw: str, straight: str) -> str:
 
 
 def _unwrapped(text: str) -> str:
-    """Without the quotes around it; `"{"a": 1}"` is a JSON that was quoted with its own quotes."""
+    """The text without the quotes around it, also for `"{"a": 1}"`, a JSON object inside its own kind of quotes."""
     text = text.strip()
     if len(text) > 1 and text[0] in "'\"" and text[-1] == text[0]:
         return text[1:-1]
@@ -129,7 +129,7 @@ def _is_json(text: str) -> bool:
 
 
 def _object(text: str) -> dict[str, Any] | None:
-    """The object a text was meant to be: JSON, JSON with a comma too many, a Python dictionary, or bare words."""
+    """The object a text was meant to be: JSON, JSON with a trailing comma, a Python dictionary, or bare words."""
     less = re.sub(r",(\s*[}\]])", r"\1", text)
     for attempt in (text, less):
         try:
@@ -156,7 +156,7 @@ def _sayable(value: Any) -> bool:
 
 
 def _bare(text: str) -> dict[str, Any] | None:
-    """`{method: ngram, num_speculative_tokens: 3}`: what is left when a shell has eaten the quotes."""
+    """Read `{method: ngram, num_speculative_tokens: 3}`, which is left when a shell has removed the quotes."""
     found = re.fullmatch(r"\s*\{([^{}\[\]]*)\}\s*", text)
     pairs = [part.split(":", 1) for part in found[1].split(",")] if found else []
     if not pairs or not all(len(pair) == 2 and re.fullmatch(r"\s*\w[\w-]*\s*", pair[0]) for pair in pairs):

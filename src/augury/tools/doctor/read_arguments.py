@@ -18,9 +18,9 @@ from augury.tools.doctor.found.shell_words import Word, plain_words
 from augury.tools.doctor.problems import Problem, json_kind, read_object
 from augury.tools.doctor.untold import set_aside
 
-ONLY_IF_SET = re.compile(r"\$\{\w+:?\+")  # `${EAGER:+--enforce-eager}`: nothing, where the variable is not set
-NO_CONFIGURATION = ("", "None", "null")  # in the place of one, and vLLM then speculates not at all
-DASHES = "\u2013\u2014\u2015\u2212"  # longer than the one on the keyboard
+ONLY_IF_SET = re.compile(r"\$\{\w+:?\+")  # `${EAGER:+--enforce-eager}`: empty if the variable is unset
+NO_CONFIGURATION = ("", "None", "null")  # values with which vLLM does not speculate
+DASHES = "\u2013\u2014\u2015\u2212"  # longer than the hyphen on the keyboard
 MOST_WORDS = 1_000  # of one command, or keys of one file; vLLM has some two hundred flags
 
 
@@ -47,7 +47,7 @@ def read_arguments(found: FoundCommand) -> ReadArguments:
 
 
 def _fold_old_flags(result: ReadArguments) -> None:
-    """Offer one object in the place of the flags that became its keys."""
+    """Offer an edit that replaces the old flags with the one object whose keys they became."""
     old = [flag for flag in result.flags if flag.name in OLD_FLAGS]
     told = [problem for problem in result.problems if problem.name == "flag-gone"]
     if not old or not told or result.whole is not None or not all(flag.shell for flag in old):
@@ -60,7 +60,7 @@ def _fold_old_flags(result: ReadArguments) -> None:
 
 
 def _split(result: ReadArguments, words: list[Word]) -> list[Word]:
-    """Elements of a list that hold a flag and its value in one, which no shell will take apart."""
+    """Split elements of a list that hold a flag and its value in one, which no shell would do; each is a problem."""
     out = []
     for word in words:
         if not word.shell and re.match(r"--?[a-zA-Z][\w.-]*\s", word.text):
@@ -75,7 +75,7 @@ def _split(result: ReadArguments, words: list[Word]) -> list[Word]:
 
 
 def _behind(rest: Word) -> list[Word]:
-    """What follows the flag in such an element: one object, or more words."""
+    """The words that follow the flag in such an element: one quoted text, one object, or several words."""
     text = rest.text.rstrip()
     if len(text) > 1 and text[0] in "'\"" and text[-1] == text[0]:
         return [rest.part(1, len(text) - 1)]
@@ -118,7 +118,7 @@ def _is_flag(text: str) -> bool:
 
 
 def _straight(name: str) -> str:
-    """A flag with the two dashes that a word processor, a wiki or a chat window has made one."""
+    """A flag with the two dashes restored that a word processor, a wiki or a chat window merged into one."""
     return "--" + name.lstrip(DASHES) if name[0] in DASHES else name
 
 
@@ -131,7 +131,7 @@ def _canonical(name: str) -> str:
 
 
 def _take_flag(result: ReadArguments, flag: Flag, rest: list[Word]) -> int:
-    """File a flag; returns how many of the words after it belonged to its torn value."""
+    """Record a flag; returns how many of the words after it belong to its split value."""
     before = result.flag(flag.name)
     result.flags.append(flag)
     name = flag.name
@@ -173,7 +173,7 @@ def _misspelt(result: ReadArguments, flag: Flag, close: str) -> None:
 
 
 def _take_key(result: ReadArguments, flag: Flag, path: str, value: Any) -> None:
-    """A key given by a flag of its own: a shortcut or `-sc.key`."""
+    """Record a key that has a flag of its own: a shortcut or `-sc.key`."""
     result.speculates = True
     name, dot, inner = path.rstrip("+").partition(".")
     value = value if name in ("method", "model") else _value(value)
@@ -201,7 +201,7 @@ def _value(text: Any) -> Any:
 
 
 def _take_word(result: ReadArguments, word: Word, rest: list[Word]) -> int:
-    """The JSON of speculative_config; returns how many words it took."""
+    """Read the JSON of speculative_config; returns how many words it took."""
     result.speculates = True
     read = read_object(word, rest)
     if isinstance(read, Node):
@@ -232,7 +232,7 @@ def _take_object(result: ReadArguments, node: Node) -> None:
 
 
 def _file(result: ReadArguments, name: str, setting: WrittenKey) -> None:
-    """A key of the object; a flag before it may have given it already."""
+    """Record a key of the object, and a problem if an earlier flag has already set it."""
     earlier = result.keys.get(name)
     if earlier is not None and earlier.flag is not None:
         flag = earlier.flag
@@ -243,7 +243,7 @@ def _file(result: ReadArguments, name: str, setting: WrittenKey) -> None:
 
 
 def _read_settings(result: ReadArguments, node: Node) -> None:
-    """A file of engine arguments, as vLLM's --config takes it."""
+    """Read a file of engine arguments, as vLLM's --config takes it, or the keywords of a Python call."""
     for member in node.members:
         name = member.name.replace("_", "-")
         start, end = node.origin.body.place(member.start, member.key_end)
@@ -257,7 +257,7 @@ def _read_settings(result: ReadArguments, node: Node) -> None:
             place = member.node.place
             body = Mapped(value, (place[0],) * (len(value) + 1))
             _take_word(result, Word(body, " " * len(value), *place, False), [])
-            result.whole = None  # its places are not known letter by letter
+            result.whole = None  # its letters cannot be mapped to the source
             for setting in result.keys.values():
                 setting.node = setting.member = None
             result.problems.append(Problem("json-in-yaml", *place))

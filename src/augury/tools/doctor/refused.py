@@ -1,4 +1,4 @@
-"""What config/ refuses: it stops at the first fault, so it is asked again with each one fixed."""
+"""What config/ refuses: it stops at the first fault, so each one is fixed and the rest resolved again."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ OWN_SIZE = "draft_tensor_parallel_size"
 UNKNOWN_DRAFTER = "unknown/drafter"
 OURS_ALONE = "another tokenizer"  # Augury refuses vocabularies of one size and different tokens, vLLM does not
 
-# Words of an error, and what the doctor calls it; the first that fits.
+# A pattern in an error's text and the doctor's name for the problem; the first match applies.
 NAMES = (
     ("is not a key of the drafter", "spec-tp"),
     ("is filled in by the engine", "key-internal"),
@@ -55,7 +55,7 @@ NAMES = (
 def settle(
     args: ReadArguments, keys: dict[str, Any], target: TargetInfo, release: str | None, drafter: ModelFacts | None
 ) -> tuple[SpeculativeConfig | None, list[Problem]]:
-    """Resolve, fix what is refused and resolve again; returns what came of it and what was wrong."""
+    """Resolve, fix what is refused and resolve again; returns the configuration, if any, and the problems."""
     problems: list[Problem] = []
     keys, as_of = dict(keys), release
     for _ in range(ROUNDS):
@@ -65,14 +65,14 @@ def settle(
         except ConfigError as error:
             text = str(error)
         if release is not None and OURS_ALONE in text:
-            keys["model"] = UNKNOWN_DRAFTER  # an entry of the knowledge says it; vLLM itself would start
+            keys["model"] = UNKNOWN_DRAFTER  # the knowledge has an entry for it; vLLM itself would start
             continue
         name = next((name for words, name in NAMES if re.search(words, text)), "refused")
         key = _key_in(text)
         repair = _repair(name, key, text, keys, target)
         problems.append(_problem(name, key, text, args, repair))
         if name in ("method-too-new", "method-gap", "method-gone"):
-            as_of, keys["adaptive"] = None, False  # what else is wrong with it can still be said, as vLLM would
+            as_of, keys["adaptive"] = None, False  # other faults can still be found
         elif not _mended(name, key, repair, keys):
             break
     return None, problems
@@ -84,7 +84,7 @@ def _key_in(text: str) -> str:
 
 
 def _repair(name: str, key: str, text: str, keys: dict[str, Any], target: TargetInfo) -> tuple[str, Any] | None:
-    """("set", value), ("rename", name) or ("drop", None), where the error itself says what to write."""
+    """("set", value), ("rename", name) or ("drop", None) if the error implies the repair; otherwise None."""
     number, close = re.search(r"write (\d+)", text), re.search(r"did you mean '([^']+)'", text)
     if name == "spec-tp":
         fits = target.tensor_parallel_size is None or keys[key] in (1, target.tensor_parallel_size)
@@ -128,7 +128,7 @@ def anchor(args: ReadArguments) -> tuple[int, int]:
 
 
 def _mended(name: str, key: str, repair: tuple[str, Any] | None, keys: dict[str, Any]) -> bool:
-    """Change the keys so that the next fault can show; False when it is not clear how."""
+    """Change the keys so that the next fault can surface; False if it is not clear how."""
     if name == "k-missing":
         keys["num_speculative_tokens"] = 1
         return True

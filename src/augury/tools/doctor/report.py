@@ -1,4 +1,4 @@
-"""What the doctor found, for programs: plain JSON, and SARIF 2.1.0 for code hosts."""
+"""The doctor's findings for programs: plain JSON, and SARIF 2.1.0 for code hosts."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FAILED = 1
 
 
 def exit_code(examinations: Sequence[Examination], strict: bool) -> int:
-    """0 clean, 1 errors, or warnings where those count."""
+    """1 if there are errors (with `strict`: or warnings), otherwise 0."""
     bad = ("error", "warning") if strict else ("error",)
     return FAILED if any(f.severity in bad for e in examinations for f in e.findings) else 0
 
@@ -29,7 +29,7 @@ def counts(examinations: Sequence[Examination]) -> Counter[str]:
 
 
 def as_record(examination: Examination) -> dict[str, Any]:
-    """One text and its findings."""
+    """One text, its commands and its findings as JSON."""
     return {
         "name": examination.name,
         "commands": [_command(examination, command) for command in examination.commands],
@@ -75,7 +75,7 @@ def sarif(examinations: Sequence[Examination]) -> dict[str, Any]:
 
 
 def _left_open(examination: Examination, command: Examined) -> dict[str, Any]:
-    """What was not checked of a command, as a notification: it is neither a fault nor a pass."""
+    """What was not checked in a command, as a notification, since it is neither a fault nor a pass."""
     said = "; ".join(f"{one.what} ({one.why}; {one.how})" for one in command.unchecked)
     place = {
         "artifactLocation": {"uri": _uri(examination.name)},

@@ -1,4 +1,4 @@
-"""Sampling parameters that speculation refuses or forgets: in defaults, in a benchmark, and in a program's requests."""
+"""Sampling parameters that speculation refuses or ignores: in defaults, in a benchmark, in a program's requests."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ STRUCTURED = ("structured_outputs", "guided_decoding")
 
 
 def default_problems(args: ReadArguments, target: ModelFacts | None) -> Iterator[Problem]:
-    """Defaults of sampling that requests would carry and speculation refuses."""
+    """Sampling defaults that would apply to requests and that speculation refuses."""
     for name in ("override-generation-config", "extra-body"):
         flag = args.flag(name)
         if flag is not None:
@@ -38,7 +38,7 @@ def default_problems(args: ReadArguments, target: ModelFacts | None) -> Iterator
 
 
 def request_problems(args: ReadArguments) -> Iterator[Problem]:
-    """What SamplingParams(...) next to an engine ask for that speculation does not give."""
+    """Parameters of a program's SamplingParams(...) that speculation does not support."""
     for call in args.found.sampling:
         given = {member.name: member.node.value for member in call.members}
         for parameter in _refused(given):
@@ -53,7 +53,7 @@ def request_problems(args: ReadArguments) -> Iterator[Problem]:
 
 
 def _asked(call: Node, parameter: str, problem: str) -> Problem:
-    """At the keyword and its value."""
+    """A problem placed at the keyword and its value."""
     member = call.member(parameter)
     assert member is not None
     place = call.origin.body.place(member.start, member.node.end)
@@ -61,7 +61,7 @@ def _asked(call: Node, parameter: str, problem: str) -> Problem:
 
 
 def _number(text: Any) -> float:
-    if isinstance(text, bool):  # stands for a value that only running the program would tell
+    if isinstance(text, bool):  # stands for a value that is known only at run time
         return 0.0
     try:
         return float(text)

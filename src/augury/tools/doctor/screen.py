@@ -1,4 +1,4 @@
-"""How findings look in a terminal: the place, the line with a caret, why, and what to write instead."""
+"""Shows findings in a terminal: the position, the line with carets, why, and what to write instead."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from augury.tools.shared.terminal import output_console
 
 NARROWEST = 40
 MOST_UNCHECKED = 4  # open points that are listed one by one
-PIPED = 160  # columns of a source line where the width of the terminal is not known
+PIPED = 160  # columns of a source line when the output is not a terminal
 
 
 def show(examinations: Sequence[Examination], verbose: bool, console: Console | None = None) -> None:
-    """Every finding, then one line that sums up."""
+    """Print every finding, then one summary line."""
     console = console or output_console()
     for examination in examinations:
-        # Notes can wait, so they come last.
+        # Notes are the least urgent, so they come last.
         for finding in sorted(examination.findings, key=lambda f: f.severity == "note"):
             _show_finding(console, examination, finding, verbose)
         if not verbose and any(finding.severity == "note" for finding in examination.findings):
@@ -54,7 +54,7 @@ def _show_finding(console: Console, examination: Examination, finding: Finding, 
 
 
 def _labelled(console: Console, word: str, text: str) -> None:
-    """A label in bold and its text, indented as a block."""
+    """Print a label in bold and its text, indented as a block."""
     if not console.is_terminal:
         console.print(Text.assemble("  ", (f"{word}: ", "bold"), text), soft_wrap=True)
         return
@@ -66,7 +66,7 @@ def _labelled(console: Console, word: str, text: str) -> None:
 
 
 def _wrapped(console: Console, text: Text, indent: int) -> None:
-    """Wrapped in a terminal, one line in a pipe."""
+    """Print a text, wrapped in a terminal and on one line in a pipe."""
     if console.is_terminal:
         console.print(Padding(text, (0, 0, 0, indent), expand=False))
     else:
@@ -74,7 +74,7 @@ def _wrapped(console: Console, text: Text, indent: int) -> None:
 
 
 def _show_line(console: Console, examination: Examination, finding: Finding, style: str) -> None:
-    """The source line, cut to fit around the span, and carets under it."""
+    """Print the source line, cut to fit around the span, and carets under it."""
     text = examination.text
     line, column = examination.place(finding.start)
     begin = finding.start - column + 1
@@ -133,7 +133,7 @@ def _helps(how: str, commands: str) -> str:
 
 
 def _show_unchecked(console: Console, left: Sequence[Unchecked]) -> None:
-    """What was not checked and how to give it; of many commands by the option that would help."""
+    """Print what was not checked and what would allow it; if there is much of it, counted by that remedy."""
     different = list(dict.fromkeys(left))
     if len(different) <= MOST_UNCHECKED:
         for one in different:
@@ -149,7 +149,7 @@ def _many(number: int, word: str) -> str:
 
 
 def _releases(examinations: Sequence[Examination]) -> str:
-    """Against which release, and who named it."""
+    """The releases that were checked against, and who named them."""
     named = {(c.release, c.named_by) for one in examinations for c in one.commands if c.release}
     words = {"you": "as you asked", "file": "as the file names it", "nobody": "the newest known (--vllm-version)"}
     if not named:
@@ -158,7 +158,7 @@ def _releases(examinations: Sequence[Examination]) -> str:
 
 
 def show_fixed(before: Sequence[Examination], after: Sequence[Examination], written: bool, verbose: bool) -> None:
-    """The fixed command, or a diff; what is left goes to standard error, so that the first can be piped."""
+    """Print the fixed command or a diff; the remaining findings go to stderr, so that stdout can be piped."""
     for old, new in zip(before, after, strict=True):
         if not old.name:
             text = new.text if new.text.endswith("\n") else new.text + "\n"
@@ -173,7 +173,7 @@ def show_fixed(before: Sequence[Examination], after: Sequence[Examination], writ
 
 
 def _write_out(text: str) -> None:
-    """Exactly as it is, whatever the terminal's encoding: it may become a file."""
+    """Write UTF-8 whatever the terminal's encoding, because the output may become a file."""
     sys.stdout.flush()
     sys.stdout.buffer.write(text.encode("utf-8", "surrogateescape"))
     sys.stdout.buffer.flush()

@@ -1,4 +1,4 @@
-"""What the names of target and drafter alone tell: family, MTP layers, vocabulary, size, what the release can serve."""
+"""Facts from the names of target and drafter alone: family, MTP layers, vocabulary, size, and first release."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ COPIES = re.compile(
 EXPERTS = re.compile(r"(?<![a-z0-9])(\d+)x(\d+(?:\.\d+)?)b(?![a-z0-9])")  # 8x7b
 TOTAL = re.compile(r"(?<![a-z0-9.])(\d+(?:\.\d+)?)([bm])(?![a-z0-9])")  # 8b of Llama-3.1-8B, 135m of SmolLM2-135M
 ACTIVE = re.compile(r"(?<![a-z0-9.])a(\d+(?:\.\d+)?)b(?![a-z0-9])")  # 3 of 30B-A3B
-OF_TARGET = ("-accelerator", "-assistant")  # drafters whose names have the target's size
-ROUTED = 2  # experts that a token takes in the models whose names read 8x7b
+OF_TARGET = ("-accelerator", "-assistant")  # drafters whose names give the target's size
+ROUTED = 2  # experts per token in models with names like 8x7b
 
 
 class NamedFamily(NamedTuple):
@@ -24,15 +24,15 @@ class NamedFamily(NamedTuple):
 
     family: str
     mtp: str  # own, none, assistant, or unknown
-    since: str | None  # the first vLLM release that drafts with its layers, where that is known
+    since: str | None  # the first vLLM release that drafts with its layers, if known
     copy: bool  # the name is that of a quantised copy
 
 
 def told_by(name: str) -> NamedFamily | None:
-    """The family a hub id or a directory's last part names; of several the one that says most of it."""
+    """The family that a hub id or a directory's last part names; None if unknown or if the name itself says MTP."""
     last = _last(name)
     if MTP.name in last:
-        return None  # it says itself that it has been worked on
+        return None  # the name itself says that the model was modified
     found = by_name(name)
     if found is None:
         return None
@@ -41,7 +41,7 @@ def told_by(name: str) -> NamedFamily | None:
 
 
 def name_facts(name: str | None, release: Version | None) -> dict[str, Any]:
-    """Of a target's name, by the names of fact_names.py."""
+    """Facts from a target's name, keyed by the names of fact_names.py."""
     if name is None or _stands_in(name):
         return {}
     row, told = by_name(name), told_by(name)
@@ -67,7 +67,7 @@ def _row_facts(row: Named, release: Version | None) -> dict[str, Any]:
 
 
 def pair_facts(target: str | None, draft: str | None) -> dict[str, Any]:
-    """What two names say of each other: tokenizers, vocabularies and sizes."""
+    """Facts from the two names together: tokenizers, vocabularies and sizes."""
     found: dict[str, Any] = {}
     for side, name in (("target", target), ("draft", draft)):
         row = by_name(name) if name and not _stands_in(name) else None
@@ -82,7 +82,7 @@ def pair_facts(target: str | None, draft: str | None) -> dict[str, Any]:
 
 
 def _vocabularies(found: dict[str, Any]) -> str | None:
-    """Whether two vocabularies are the same, as far as both names tell."""
+    """How the two vocabularies compare (same, padding, sizes or tokenizers), by the names; None if unknown."""
     names = found.get("target_tokenizer"), found.get("draft_tokenizer")
     sizes = found.get("target_vocab"), found.get("draft_vocab")
     if None not in sizes and sizes[0] != sizes[1]:
@@ -93,7 +93,7 @@ def _vocabularies(found: dict[str, Any]) -> str | None:
 
 
 def active_billions(name: str | None) -> float | None:
-    """How many billions of weights a token passes through, as a name tells it."""
+    """The active parameters per token in billions, as the name tells them; None if it does not."""
     last = _last(name or "")
     if found := ACTIVE.search(last):
         return float(found[1])
@@ -113,5 +113,5 @@ def _last(name: str) -> str:
 
 
 def _stands_in(name: str) -> bool:
-    """Whether a name is one to be filled in."""
+    """Whether a name is a placeholder to be filled in."""
     return bool(set("<>${}") & set(name))

@@ -1,4 +1,4 @@
-"""What was not checked for lack of files, and how to give them: "clean" says no more than what was looked at."""
+"""What was not checked for lack of files, and how to supply them; "clean" covers only what was checked."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from augury.tools.doctor.arguments import ReadArguments
 
 HANDED_ON = re.compile(
     r"^\$+(?:[@*]|\{[@*]\}|\{\w+\[[@*]\]\})$"
-)  # "$@" or "${ARGS[@]}", in compose files with two signs
+)  # "$@" or "${ARGS[@]}"; compose files double the dollar
 
 
 class Unchecked(NamedTuple):
-    """One thing that was left open."""
+    """One thing that was not checked, why, and how to have it checked."""
 
     what: str
     why: str
@@ -30,7 +30,7 @@ def unchecked(
     draft: ModelFacts | None,
     served: str | None,
 ) -> tuple[Unchecked, ...]:
-    """Of one command, which serves the target of this name; where it does not speculate, only whether it might."""
+    """What is unchecked in one command that serves the target `served`; if it does not speculate, whether it might."""
     if not args.speculates:
         return (*_hidden(args), *_own(args, target))
     return tuple(_open(args, facts, target, draft, served))
@@ -46,7 +46,7 @@ def _hidden(args: ReadArguments) -> Iterator[Unchecked]:
 
 
 def _own(args: ReadArguments, target: ModelFacts | None) -> Iterator[Unchecked]:
-    """What a checkpoint in the speculators format says of speculation itself: vLLM serves its target, and drafts."""
+    """The settings inside a checkpoint in the speculators format, for which vLLM serves its target and speculates."""
     if target is None and "speculator" in (args.target or "").lower() and args.found.program:
         yield Unchecked(
             "the speculation that the checkpoint itself sets: method, K and target",
@@ -85,7 +85,7 @@ def _open(
 
 
 def _of_target(name: str | None, facts: Mapping[str, Any], inside: bool, by_lookup: bool) -> Unchecked:
-    """What only the target's config.json would tell, less what its name told."""
+    """What only the target's config.json would tell, apart from what its name already told."""
     left = []
     if inside:
         left.append("its MTP layers and their depth")

@@ -1,4 +1,4 @@
-"""Values that only the place where a command is run tells: `$NAME`, `{{ .Values.k }}`, `<a placeholder>`."""
+"""Values that are filled in only where a command is run: `$NAME`, `{{ .Values.k }}`, `<a placeholder>`."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ PLACEHOLDER = re.compile(r"<[\w. /-]+>")
 
 
 def set_aside(result: ReadArguments) -> None:
-    """Take keys whose values are not known here out of the configuration, and say so: they are not wrong."""
+    """Remove keys whose values are unknown here from the configuration and report them, because they are not wrong."""
     told = dict(result.keys)
     for name, setting in result.keys.items():
         text = _untold(setting)
         if not text or (name == "model" and "method" in told):
-            continue  # with its method a drafter of any name can be judged
+            continue  # given the method, the drafter's name is not needed
         result.partial = True
         result.problems.append(Problem("json-has-variable", setting.start, setting.end, {"text": f"{name} ({text})"}))
         del told[name]
@@ -26,12 +26,12 @@ def set_aside(result: ReadArguments) -> None:
 
 
 def _untold(setting: WrittenKey) -> str:
-    """What is written in the place of a value; empty where the value itself is."""
+    """The variable or placeholder written instead of a value; empty if the value itself is written."""
     node = setting.member.node if setting.member is not None else None
     word = node.origin if node is not None else setting.flag.word if setting.flag is not None else None
     if word is None:
         return ""
-    if node is not None and isinstance(setting.value, dict):  # YAML takes a template for a mapping
+    if node is not None and isinstance(setting.value, dict):  # YAML reads a template as a mapping
         text = node.origin.text[node.start : node.end]
         return text if text.startswith("{{") else ""
     if not isinstance(setting.value, str):

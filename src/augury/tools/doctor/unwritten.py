@@ -1,4 +1,4 @@
-"""Methods that were not written and that vLLM takes all the same, as far as names or files tell."""
+"""Methods that vLLM picks when none is written, as far as names or files tell."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from augury.methods.mlp_speculator import MLP_SPECULATOR as MLP
 from augury.methods.mtp import ALIASES, ASSISTANT, MTP, NAMED_THERE
 from augury.tools.knowledge.families import by_name
 
-# Targets whose own layers vLLM took where only K was given, and since when; from 0.11 on the method has to be written.
+# Targets for which vLLM used their own layers when only K was given, and since when; from 0.11 the method is required.
 OWN_LAYERS = {"deepseek_v3": "0.8.2", "mimo": "0.9", "ernie4_5_moe": "0.10.2", "qwen3_next": "0.10.2"}
-ACCELERATOR = re.compile(r"(?i)-accelerator$")  # what those who published MLP speculators called them
+ACCELERATOR = re.compile(r"(?i)-accelerator$")  # how published MLP speculators are named
 
 
 def unwritten(keys: Mapping[str, Any], target: str | None, files: ModelFacts | None, release: Version) -> str | None:
-    """The method where none is written: "" where it cannot be told from here, None where vLLM takes none either."""
+    """The method vLLM picks when none is written: "" if it cannot be told from here, None if vLLM picks none either."""
     model = keys.get("model")
     if keys.get("method"):
         return None

@@ -14,8 +14,8 @@ from augury.tools.doctor.findings import Finding
 from augury.tools.knowledge.base import Entry, knowledge
 from augury.tools.knowledge.conditions import KnownFacts, holds
 
-WRITTEN = ("key-", "value-", "flag-", "method-", "backend-")  # beginnings of ids that speak of what is written
-ANSWERS = "-text"  # the end of ids that speak of wrong text
+WRITTEN = ("key-", "value-", "flag-", "method-", "backend-")  # prefixes of ids that concern what is written
+ANSWERS = "-text"  # suffix of ids that concern wrong output text
 USUAL = "acceptance length, throughput and p99 at your own load (`augury check`, `augury bench serve`)"
 COMPARE = "greedy answers of the same prompts on both releases (`augury certify`)"
 NOTHING = "nothing"
@@ -29,8 +29,8 @@ class Upgrade:
     line: int
     program: str
     target: str
-    keys: list[Finding] = field(default_factory=list)  # what is written and the new release reads otherwise
-    new_keys: list[str] = field(default_factory=list)  # that came in between, for its method
+    keys: list[Finding] = field(default_factory=list)  # about what is written, and new in the new release
+    new_keys: list[str] = field(default_factory=list)  # introduced in between and read by its method
     changes: list[Entry] = field(default_factory=list)
     opened: list[Finding] = field(default_factory=list)
     closed: list[Finding] = field(default_factory=list)
@@ -38,7 +38,7 @@ class Upgrade:
 
     @property
     def measure(self) -> list[str]:
-        """What to measure before and after, the particular first."""
+        """What to measure before and after, specific measurements first."""
         told = [entry.fix for entry in self.changes if not entry.fix.startswith(NOTHING)]
         wrong = any(finding.id.endswith(ANSWERS) for finding in (*self.opened, *self.closed))
         anything = told or self.opened or self.closed
@@ -47,12 +47,12 @@ class Upgrade:
 
     @property
     def quiet(self) -> bool:
-        """Whether the upgrade changes nothing for it."""
+        """Whether the upgrade changes nothing for this command."""
         return not (self.keys or self.changes or self.opened or self.closed)
 
 
 def releases(old: str | None, new: str | None) -> tuple[str, str]:
-    """The two releases, checked."""
+    """Check the two releases and return them; a ConfigError if one is missing, malformed or out of order."""
     if old is None or new is None:
         raise ConfigError("an upgrade needs both releases; write --from 0.27 --to 0.28.")
     check_release(old, "--from"), check_release(new, "--to")
@@ -62,7 +62,7 @@ def releases(old: str | None, new: str | None) -> tuple[str, str]:
 
 
 def upgrades(text: str, name: str, asked: CheckedAgainst, old: str, new: str) -> list[Upgrade]:
-    """Every command of a text on both releases; whatever release the file names."""
+    """Every vLLM command of a text on both releases, whatever release the file names."""
     before = examine(text, name, asked._replace(release=old))
     after = examine(text, name, asked._replace(release=new))
     pairs = zip(before.commands, after.commands, strict=True)
@@ -87,7 +87,7 @@ def _by_id(command: Examined) -> dict[tuple[str, int], Finding]:
 
 
 def _changes(command: Examined, old: Version, new: Version) -> Iterator[Entry]:
-    """In the order of releases."""
+    """The changes between the two releases that apply to a command, in the order of the file."""
     known = KnownFacts(command.facts, command.keys)
     for entry in knowledge("changes").values():
         since = version(entry.versions.since or "0.0")
@@ -96,7 +96,7 @@ def _changes(command: Examined, old: Version, new: Version) -> Iterator[Entry]:
 
 
 def _new_keys(command: Examined, old: Version, new: Version) -> list[str]:
-    """Keys that the method of a command reads and the old release did not know."""
+    """Keys that the command's method reads and that were introduced after the old release."""
     method = command.facts.get("method")
     if method is None:
         return []

@@ -1,4 +1,4 @@
-"""How an upgrade looks in a terminal, and as JSON."""
+"""Shows an upgrade in a terminal, and as JSON."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LABELS = {"keys": "bold red", "default": "bold yellow", "opens": "bold red", "cl
 
 
 def show_upgrades(found: Sequence[Upgrade], old: str, new: str, console: Console | None = None) -> None:
-    """Each command that something changes for, then one line that sums up."""
+    """Print each command for which something changes, then one summary line."""
     console = console or output_console()
     for one in found:
         if not one.quiet:

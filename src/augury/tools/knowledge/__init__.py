@@ -1,1 +1,1 @@
-"""`augury knowledge`: what is known of speculation in vLLM, as data."""
+"""`augury knowledge`: what is known about speculation in vLLM, as data."""

@@ -1,6 +1,6 @@
-"""Acceptance that was measured: on a family of targets or a kind of text, and on anything, as the method's card says.
+"""Measured acceptance, by family of targets and kind of text, and a method card's figures for any target.
 
-`augury advise` weighs with these figures and `augury check` holds a server against them, so that they cannot disagree.
+`augury advise` and `augury check` use the same figures, so that they cannot disagree.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ class Figure(BaseModel):
 
     @property
     def band(self) -> Band:
-        """What a server is compared with."""
+        """The band that a server's acceptance is compared with."""
         return measured(*self.length, self.tokens, self.conditions, self.source, self.kind)
 
 
 @cache
 def figures() -> tuple[Figure, ...]:
-    """Those of the file, in its order, then those of the cards, which hold for any target."""
+    """The file's figures, in its order, then those of the method cards, which hold for any target."""
     written = tuple(Figure(**one) for one in yaml.safe_load(FILE.read_text(encoding="utf-8")))
     return written + tuple(_of_card(name, card.band) for name, card in METHODS.items() if card.band and card.band.usual)
 
@@ -65,7 +65,7 @@ def _of_card(method: str, band: Band) -> Figure:
 
 
 def nearest(method: str, target_type: str, kind: str) -> Figure | None:
-    """The figure nearest to a target and its traffic: its family before any, its kind before another."""
+    """The closest figure to a target and its traffic: family matches come first, then matching kinds of text."""
     look_up = METHODS[method].look_up
     method = (look_up.twin_of if look_up else "") or method
     fitting = [one for one in figures() if one.method == method and _fits(one, target_type)]
@@ -77,9 +77,9 @@ def _fits(one: Figure, target_type: str) -> bool:
 
 
 def healthy(method: str, target: str, tokens: float | None) -> Band | None:
-    """Where a healthy server lies, by its method, K, and what its model is called; of a look-up, whatever the text.
+    """The band of a healthy server by its method, K and model name, or None; a look-up's covers any kind of text.
 
-    A model_type is a name too. A name must hold the family as a word, since a short part such as vl is in many.
+    A model_type counts as a name. A name must contain the family as a word, since a short part such as vl is in many.
     """
     if method not in METHODS:
         return None

@@ -1,4 +1,4 @@
-"""What is known of speculation in vLLM, as entries of knowledge/*.yaml: schema, loading, looking up."""
+"""What is known about speculation in vLLM, as entries of knowledge/*.yaml: schema, loading, look-up."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LINTED = (
     "composability",
     "fits",
     "bugs",
-)  # kinds that a command can show; the rest is for people and for `check`
+)  # kinds that a command can show; the others are for people and for `check`
 Severity = Literal["error", "warning", "note"]
 
 
@@ -33,7 +33,7 @@ class _Written(BaseModel):
 
 
 class ReleaseRange(_Written):
-    """The vLLM releases an entry speaks of: from `since` to before `until`."""
+    """The vLLM releases an entry applies to: from `since` to before `until`."""
 
     since: str | None = None
     until: str | None = None
@@ -74,12 +74,12 @@ class Evidence(_Written):
 
 
 class Cause(_Written):
-    """A possible cause of what is seen, and the one measurement that would confirm it."""
+    """A possible cause of a symptom, and the one measurement that would confirm it."""
 
     cause: str
     supported: tuple[Evidence, ...] = ()
     contradicted: tuple[Evidence, ...] = ()
-    confirm: str  # URL, COMMAND and the like stand for what the user gave
+    confirm: str  # URL, COMMAND and the like stand for the user's own
 
     @model_validator(mode="after")
     def _consistent(self) -> Cause:
@@ -94,18 +94,18 @@ class Entry(_Written):
     id: str = Field(pattern=r"^[a-z0-9]+(-[a-z0-9.]+)*$")
     kind: str
     severity: Severity = "note"
-    condition: dict[str, Any]  # left out: the problem of the same name
+    condition: dict[str, Any]  # defaults to the problem of the same name
     versions: ReleaseRange = ReleaseRange()
-    title: str = ""  # what it is about, where the message is put together elsewhere
+    title: str = ""  # the subject, if the message is composed elsewhere
     message: str
     why: str
     fix: str
     source: str = "vLLM 0.32 source, config/speculative.py"
-    at: tuple[str, ...] = ()  # keys, --flags or $VARIABLES to point at, the first that is there
+    at: tuple[str, ...] = ()  # keys, --flags or $VARIABLES to point at; the first one present is used
     tools: tuple[Literal["vllm", "augury"], ...] = ("vllm",)
     change: CommandFix | None = None
-    lint: bool = True  # False: nothing in a command shows it, or it is no fault
-    causes: tuple[Cause, ...] = ()  # of what is seen, likeliest first
+    lint: bool = True  # False: a command does not show it, or it is not a fault
+    causes: tuple[Cause, ...] = ()  # of the symptom, likeliest first
     suites: tuple[str, ...] = ()  # of `augury certify --suite`, in which it would show
 
     @model_validator(mode="after")
@@ -135,7 +135,7 @@ class Entry(_Written):
 
 
 def _not_facts(text: str) -> str | None:
-    """A placeholder of a sentence that nothing would fill, if there is one."""
+    """A message about the first placeholder in a sentence that nothing would fill; None if there is none."""
     names = (name for _, name, _, _ in Formatter().parse(text) if name is not None)
     return next(
         (f"{{{name}}} in a sentence is no fact" for name in names if name not in FACTS and name not in SAYS), None
@@ -143,13 +143,13 @@ def _not_facts(text: str) -> str | None:
 
 
 def readable(text: str) -> str:
-    """A sentence with its placeholders as people read them."""
+    """A sentence with its format placeholders made readable."""
     return text.replace("{{", "{").replace("}}", "}").replace("!r}", "}")
 
 
 @cache
 def knowledge(*kinds: str) -> dict[str, Entry]:
-    """Every entry by id; of some kinds alone where no other is asked for, because reading a file takes time."""
+    """Entries by id, of the given kinds or of all; only their files are read, because reading takes time."""
     found: dict[str, Entry] = {}
     for kind in kinds or KINDS:
         for entry in _entries(kind):
@@ -187,7 +187,7 @@ def _entry(written: Any, kind: str, file: str) -> Entry:
 
 
 def look_up(name: str) -> Entry:
-    """An entry by its id; otherwise what is close to it."""
+    """An entry by its id; a ConfigError that suggests similar ids if it is unknown."""
     from difflib import get_close_matches
 
     entries = knowledge()

@@ -1,11 +1,11 @@
-"""Conditions as data: a small language over named facts, with three answers: yes, no, and not known.
+"""Conditions as data: a small language over named facts, with three answers: yes, no, and unknown.
 
 all: [...]   any: [...]   not: ...
 method: eagle3                      one method, or a list of them
 version: ">=0.9.1,<0.16"            bounds of the vLLM release
 key_present: disable_by_batch_size  a key of speculative_config
 key: {parallel_drafting: true}      a key and its value
-problem: key-gone                   something that reading the command found
+problem: key-gone                   a problem found while reading the command
 fact: k, more_than: {fact: heads}   is, in, contains, more_than, less_than, at_least, at_most, not_multiple_of
 """
 
@@ -35,15 +35,15 @@ SINGLE = ("all", "any", "not", "method", "version", "key_present", "key", "probl
 
 @dataclass(slots=True)
 class KnownFacts:
-    """What is known when a condition is asked."""
+    """The facts, keys and problem against which a condition is tested."""
 
     facts: Mapping[str, Any] = field(default_factory=dict)
     keys: Mapping[str, Any] = field(default_factory=dict)
-    problem: str | None = None  # the one that is being told of
+    problem: str | None = None  # the one being reported
 
 
 def holds(condition: Mapping[str, Any], known: KnownFacts) -> Answer:
-    """Whether a condition holds; None when a fact that it needs is not known."""
+    """Whether a condition holds; None if a fact that it needs is unknown."""
     if "fact" in condition:
         return _compare(condition, known)
     [(word, operand)] = condition.items()
@@ -70,7 +70,7 @@ def holds(condition: Mapping[str, Any], known: KnownFacts) -> Answer:
 
 
 def _within(release: Any, bounds: str) -> bool:
-    from packaging.specifiers import SpecifierSet  # here, because it is slow to import and few commands meet a bound
+    from packaging.specifiers import SpecifierSet  # imported here because it is slow and few commands need it
 
     return SpecifierSet(bounds).contains(release)
 
@@ -95,7 +95,7 @@ def _compare(condition: Mapping[str, Any], known: KnownFacts) -> Answer:
 
 
 def check_condition(condition: Any) -> str | None:
-    """What is wrong with a condition as it is written, if anything."""
+    """What is wrong with a condition as written; None if nothing is."""
     if not isinstance(condition, Mapping) or not condition:
         return f"a condition is a mapping, found {condition!r}"
     if "fact" in condition:

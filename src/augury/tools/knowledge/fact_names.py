@@ -195,7 +195,7 @@ LOGGED = {
 }
 FACTS = {**COMMAND, **ENGINE, **DERIVED, **MODELS, **FIELD, **MEASURED, **LOGGED}
 
-# What can be wrong with a command as written: `problem:` in a condition names one, and each may occur several times.
+# Problems a command can have as written; `problem:` in a condition names one, and each may occur several times.
 PROBLEMS = set(
     """
     args-not-split quote-open json-broken json-smart-quotes json-quotes-eaten json-python-quotes json-quoted-twice
@@ -210,7 +210,7 @@ PROBLEMS = set(
     thinking-budget drafter-class arctic-plugin class-refuses
     """.split()
 )
-SAYS = {  # what problems put into their sentences
+SAYS = {  # names that problems fill into their messages
     "text",
     "reason",
     "kind",

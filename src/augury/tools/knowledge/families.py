@@ -1,4 +1,4 @@
-"""Model families as data: what a name, or a model_type, tells where no file is at hand."""
+"""Model families as data: what a name or a model_type tells when no file is at hand."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def families() -> tuple[Named, ...]:
 
 
 def by_name(name: str) -> Named | None:
-    """The row that a hub id or a directory's last part names; of several the one that says most of it."""
+    """The row that a hub id or a directory's last part names; of several, the one with the longest match."""
     last = name.rstrip("/").rpartition("/")[2].lower().replace("_", "-")
     matches = [(part, row) for row in families() for part in row.names if _says(last, part)]
     return max(matches, key=lambda match: len(match[0]))[1] if matches else None
@@ -68,5 +68,5 @@ def by_type(kind: str | None) -> Named | None:
 
 
 def _says(name: str, part: str) -> bool:
-    """Whether a name holds a part that ends where a version or a size ends: qwen3 is not in qwen3.5."""
+    """Whether a name contains a part as whole words and version numbers: qwen3 is not in qwen3.5."""
     return re.search(rf"(?<![a-z0-9]){re.escape(part)}(?!\d|\.\d)", name) is not None

@@ -1,4 +1,4 @@
-"""One method as a page for the terminal: when to take it, how to write it, what it needs, how well it should do."""
+"""One method as a terminal page: when to use it, how to write it, what it needs, how well it should do."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def _rows(entry: Entry, card: Method | None) -> Iterator[tuple[str, str]]:
 
 
 def _in_vllm(card: Method) -> str:
-    """Its releases, and how it runs in the newest."""
+    """The vLLM releases that have the method, and how it runs in the newest."""
     if card.own:
         return f"never: it is {card.vllm_since}'s own"
     if card.vllm_until is not None:
@@ -98,14 +98,14 @@ def _health(card: Method) -> str:
 
 
 def _warned(method: str) -> list[Entry]:
-    """What the doctor may say of this method in particular, errors first."""
+    """Entries still in force that the doctor may report for this method in particular, errors first."""
     rank = {"error": 0, "warning": 1, "note": 2}
     found = [entry for entry in knowledge().values() if entry.linted and method in _named(entry.condition)]
     return sorted((entry for entry in found if entry.versions.until is None), key=lambda entry: rank[entry.severity])
 
 
 def _named(condition: Any) -> set[str]:
-    """The methods that a condition asks for by name; those it excludes are not meant."""
+    """The methods that a condition requires by name, without those it excludes."""
     if not isinstance(condition, Mapping):
         return set()
     names = condition.get("method", ())

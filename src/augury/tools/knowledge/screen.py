@@ -68,7 +68,7 @@ def show_entry(name: str, as_json: bool) -> None:
 
 
 def _causes(entry: Entry) -> list[str]:
-    """Each with what would confirm it."""
+    """The causes of an entry, each with what would confirm it."""
     return [readable(f"{cause.cause} (confirm by: {cause.confirm})") for cause in entry.causes]
 
 
@@ -81,12 +81,12 @@ def _show_fact(console: Console, label: str, text: str) -> None:
 
 
 def record(entry: Entry) -> dict[str, Any]:
-    """An entry as JSON has it."""
+    """An entry as a JSON-serialisable dict."""
     return entry.model_dump(mode="json", exclude_none=True) | {"linted": entry.linted}
 
 
 def words(condition: Any) -> str:
-    """A condition for people."""
+    """A condition in words."""
     if "fact" in condition:
         [(word, operand)] = [(word, operand) for word, operand in condition.items() if word != "fact"]
         operand = operand["fact"] if isinstance(operand, dict) else operand

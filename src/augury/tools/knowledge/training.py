@@ -1,4 +1,4 @@
-"""What trainings have bought so far, and what a head of each kind consists of."""
+"""The acceptance that training has reached so far, and what a head of each kind consists of."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ class TrainedMethod(_Written):
     curve: dict[int, tuple[float, ...]]
 
     def lengths(self, steps: float) -> dict[str, float]:
-        """Acceptance lengths after so many steps of 64 texts: between measured ones, the last beyond them.
+        """Acceptance lengths per set after so many steps of 64 texts: interpolated, or the last one beyond the curve.
 
-        A set has none before its first: what little training buys was not measured there.
+        A set has none before its first measured step, because so little training was not measured.
         """
         found = {}
         for i, name in enumerate(SETS):
@@ -55,12 +55,12 @@ class TrainingFacts(_Written):
 
 @cache
 def training_facts() -> TrainingFacts:
-    """What the file says."""
+    """The contents of training.yaml."""
     return TrainingFacts(**yaml.safe_load(FILE.read_text(encoding="utf-8")))
 
 
 def _between(points: list[tuple[int, float]], steps: float) -> float:
-    """Lengths grow with the logarithm of the steps."""
+    """Interpolate in the logarithm of the steps."""
     for (low, before), (high, after) in pairwise(points):
         if steps <= high:
             return before + (after - before) * log(steps / low) / log(high / low)

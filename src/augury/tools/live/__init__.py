@@ -1,1 +1,1 @@
-"""Live servers, read through their metrics and judged; `check`, `watch` and `diagnose` are the commands."""
+"""Live servers, judged by their metrics; the commands are `check`, `watch` and `diagnose`."""

@@ -1,4 +1,4 @@
-"""Histograms of Prometheus: sums over engines, differences over time, means and quantiles."""
+"""Prometheus histograms: sums over engines, differences over time, means and quantiles."""
 
 from __future__ import annotations
 
@@ -14,30 +14,30 @@ class Buckets:
     """Cumulative counts up to each bound; the last bound is infinite."""
 
     counts: dict[float, float]
-    total: float  # of the values observed; nan if the sum is missing
+    total: float  # sum of the observed values; nan if it is missing
 
     @property
     def count(self) -> float:
-        """Values observed."""
+        """The number of observed values."""
         return max(self.counts.values(), default=0.0)
 
     @property
     def mean(self) -> float | None:
-        """The mean of the values observed."""
+        """The mean of the observed values; None if there are none or their sum is missing."""
         return self.total / self.count if self.count and math.isfinite(self.total) else None
 
     def minus(self, before: Buckets) -> Buckets:
-        """What came since."""
+        """The observations since an earlier reading."""
         left = {bound: count - before.counts.get(bound, 0.0) for bound, count in self.counts.items()}
         return Buckets(left, self.total - before.total)
 
     def at_most(self, share: float) -> float | None:
-        """The bound that so large a share of the values lies under; infinite beyond the last."""
+        """The lowest bound that at least this share of the values lies under; it may be infinite."""
         wanted = share * self.count
         return next((bound for bound, count in sorted(self.counts.items()) if count >= wanted), None)
 
     def quantile(self, share: float) -> float | None:
-        """By straight lines inside a bucket, as Prometheus does it; beyond the last bound, that bound."""
+        """A quantile, interpolated linearly inside a bucket as in Prometheus, and at most the last finite bound."""
         wanted, below, low = share * self.count, 0.0, 0.0
         if not self.count:
             return None
@@ -49,7 +49,7 @@ class Buckets:
 
 
 def gather(buckets: Series, sums: Series) -> Buckets | None:
-    """One histogram out of the samples of one model's engines; None where there are none."""
+    """One histogram summed over the engines of one model; None if there are no samples."""
     counts: dict[float, float] = defaultdict(float)
     for labels, value in buckets:
         try:

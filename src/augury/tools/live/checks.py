@@ -1,4 +1,4 @@
-"""The checks of a live server: each a figure, what it is compared with, and a verdict out of the knowledge."""
+"""The checks of a live server: each has a figure, what it is compared with, and a verdict from the knowledge."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Judged:
 
     @property
     def verdict(self) -> State:
-        """The worst of them; nothing is healthy as long as acceptance is not judged, whatever else is well."""
+        """The worst check's state; "unknown" if nothing is wrong but no acceptance check has passed."""
         states = {check.state for check in self.checks}
         acceptance = {check.state for check in self.checks if check.name in ACCEPTANCE}
         if not states & {"fail", "warn"} and "pass" not in acceptance:
@@ -41,18 +41,18 @@ class Judged:
 
     @property
     def wants_method(self) -> bool:
-        """Whether there are drafts and no band to compare them with."""
+        """Whether acceptance is measured but cannot be judged because the method is unknown."""
         return self.verdict == "unknown" and "acceptance_rate" in self.facts and self.expected.method is None
 
     @property
     def worst(self) -> Check | None:
-        """The first check that went wrong."""
+        """The first failed check, otherwise the first with a warning, otherwise None."""
         wrong = [check for check in self.checks if check.state in ("fail", "warn")]
         return min(wrong, key=lambda check: WORST.index(check.state), default=None)
 
 
 def judge(window: Window, expected: Expectation, past: PastFigures | None = None) -> Judged:
-    """Every check that the figures allow, of the interval where that settles them."""
+    """Run every check that the figures allow, on the interval alone if it has enough drafts to settle them."""
     window = settled(window, expected)
     facts = live_facts(window, expected)
     facts |= past_facts(window, expected, past) if sane(facts) else {}
@@ -61,7 +61,7 @@ def judge(window: Window, expected: Expectation, past: PastFigures | None = None
 
 
 def _counters(window: Window, expected: Expectation, facts: Mapping[str, Any]) -> Check | None:
-    """Counters that are not all there, or cannot be; nothing else is judged by them then."""
+    """Missing or impossible counters, in which case nothing else is judged by them."""
     state, fix, entry = verdict(facts, "counter-missing", "counters-impossible")
     if not entry:
         return None
@@ -90,7 +90,7 @@ def _drafts(window: Window, expected: Expectation, facts: Mapping[str, Any]) -> 
 
 
 def _stopped(window: Window, facts: Mapping[str, Any], state: State, fix: str, entry: str) -> Check:
-    """What is drafted now, beside what was before: the totals of a day hide it."""
+    """The drafting of the interval against that of before, which the totals since the start would hide."""
     count = facts["drafts_now"]
     share = f", {facts['drafted_share_now']:.0%} of" if count else " beside"
     said = f"{count:,.0f} in {window.seconds:.3g} s{share} {facts['decoded_now']:,.0f} tokens"
@@ -105,7 +105,7 @@ def _rate(window: Window, expected: Expectation, facts: Mapping[str, Any]) -> Ch
     if drafting.rate is None or drafting.rate_interval is None or not sane(facts):
         return None
     low, high = drafting.rate_interval
-    own_bar = expected.where == YOURS and expected.method is None  # then the bars of methods are not asked for
+    own_bar = expected.where == YOURS and expected.method is None  # then no method's bar applies
     state, fix, entry = verdict(facts, *(() if own_bar else ("rate-under-half",)), "rate-below-band")
     against = _band(expected.rate, expected, "your band" if expected.where == YOURS else "band")
     if expected.rate is None and state == "pass":
@@ -135,14 +135,14 @@ def _first(window: Window, expected: Expectation, facts: Mapping[str, Any]) -> C
     first = window.drafting.first
     if first is None or not sane(facts):
         return None
-    state, fix, entry = verdict(facts, "length-one", "first-position-low")  # nothing accepted is wrong by any method
+    state, fix, entry = verdict(facts, "length-one", "first-position-low")  # zero acceptance is a fault of any method
     shown_only = expected.method in LOOK_UPS and state != "fail"
     against = "no bar for look-ups" if shown_only else "0.50"
     return Check("first position", "note" if shown_only else state, f"{first:.2f} accepted", against, fix, entry)
 
 
 def _now(window: Window, expected: Expectation, facts: Mapping[str, Any]) -> Check | None:
-    """The interval against the start, where they tell two stories."""
+    """The interval's acceptance against that since the start, if they differ."""
     if not facts.get("rate_change") or not sane(facts):
         return None
     state, fix, entry = verdict(facts, "acceptance-fell") if facts["rate_change"] < 0 else ("note", "", "")
@@ -151,7 +151,7 @@ def _now(window: Window, expected: Expectation, facts: Mapping[str, Any]) -> Che
 
 
 def _since(window: Window, expected: Expectation, facts: Mapping[str, Any]) -> Check | None:
-    """Against an earlier day."""
+    """Acceptance against an earlier check's."""
     if "past_rate" not in facts:
         return None
     then = f"{facts['past_when']}: {facts['past_rate']:.2f}, {facts['past_length']:.2f} a step"

@@ -1,4 +1,4 @@
-"""The configuration of a live server, through the doctor: its facts, its keys, and what is wrong with it."""
+"""The configuration of a live server as the doctor reads it: its facts, its keys and the findings."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from augury.config.errors import ConfigError
 from augury.tools.doctor.examine import CheckedAgainst, Examination, examine
 from augury.tools.doctor.findings import Finding
 
-LARGEST = 2_000_000  # bytes; what is larger holds no command a person wrote
+LARGEST = 2_000_000  # bytes; larger files are not hand-written
 
 
 @dataclass(frozen=True, slots=True)
 class Configured:
-    """What a command or a file says of the server."""
+    """What a command or a file says about the server."""
 
     written: str  # as the user gave it: a file's name, or the text
     facts: Mapping[str, Any] = field(default_factory=dict)
@@ -26,23 +26,23 @@ class Configured:
 
     @property
     def command(self) -> str:
-        """What to hand to the doctor."""
+        """The argument to pass to `augury doctor`, quoted for a shell."""
         return shlex.quote(self.written)
 
 
 def configured(written: str, release: str | None, option: str = "--config", plugged: bool = False) -> Configured:
-    """Read a file or a text with one command in it; of several, the first that speculates."""
+    """Read the command in a file or a text; of several, the first that speculates."""
     name, text = _text(written, option)
     examination: Examination = examine(text, name, CheckedAgainst(release, plugged=plugged))
     if not examination.commands:
         raise ConfigError(f"{option}: no `vllm serve`, `augury serve` or speculative_config in {_short(written)}.")
     chosen = next((c for c in examination.commands if c.facts.get("speculates")), examination.commands[0])
     known = {fact: value for fact, value in chosen.facts.items() if value is not None}
-    if chosen.named_by == "nobody":  # the doctor took the newest release, which says nothing of this server
+    if chosen.named_by == "nobody":  # the doctor assumed the newest release, which says nothing about this server
         known = {fact: value for fact, value in known.items() if fact not in ("version", "old_runner", "runs_async")}
     findings = tuple(chosen.findings)
     broken = [finding.message for finding in findings if finding.id.startswith("json-") and finding.severity == "error"]
-    if broken and text.lstrip().startswith(("{", "[")):  # there is no command around it that a server could have had
+    if broken and text.lstrip().startswith(("{", "[")):  # the text is bare JSON, which no server can have started with
         raise ConfigError(f"{option} {_short(written)}: {broken[0]}.")
     return Configured(written, known | {"findings": [finding.id for finding in findings]}, chosen.keys, findings)
 

@@ -1,4 +1,4 @@
-"""Acceptance by the length of the text, where a server counts it: heads are trained on short ones."""
+"""Acceptance by context length, if the server counts it, since heads are trained on short texts."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from augury.tools.live.window import Window
 
 
 def context_facts(window: Window) -> dict[str, Any]:
-    """The longest texts that drafts were judged on against the shortest; 0 where it may be chance."""
+    """Acceptance on the longest contexts against the shortest; the spread is 0 if it may be chance."""
     known = [(bound, drafting) for bound, drafting in window.by_context.items() if drafting.drafts >= MANY]
     if len(known) < 2:
         return {}
@@ -17,7 +17,7 @@ def context_facts(window: Window) -> dict[str, Any]:
     if not short.rate or long.rate is None or short.rate_interval is None or long.rate_interval is None:
         return {}
     certain = long.rate_interval[1] < short.rate_interval[0]
-    beyond = known[-2][0]  # the last group holds what is longer than this
+    beyond = known[-2][0]  # the last group holds the texts longer than this
     return {
         "context_spread": 1 - long.rate / short.rate if certain else 0.0,
         "context_beyond": beyond,

@@ -1,4 +1,4 @@
-"""How drafts fared over a stretch: rate, length, positions, how sure that is, and the shape of the curve."""
+"""Acceptance over a stretch of time: rate, length, positions, their confidence, and the shape of the curve."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Any
 
-Z = 1.96  # intervals hold the truth 95 times in 100
-MANY = 20  # drafts; with fewer the figures say nothing
+Z = 1.96  # standard deviations of a 95% interval
+MANY = 20  # drafts; with fewer, the figures mean nothing
 WORTH_DRAFTING = 0.4  # a position accepted less often costs more than it brings
 FALL = 0.5  # a position that keeps less than this of the one before it is a cliff
-ENOUGH_AT = 30  # acceptances before a cliff that tell it from chance
+ENOUGH_AT = 30  # acceptances before a cliff that distinguish it from chance
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,11 +25,11 @@ class Drafting:
     drafted_at: tuple[float, ...] = ()
 
     def __add__(self, other: Drafting) -> Drafting:
-        """Both together: of two engines, or two stretches."""
+        """The sum of two engines' or two stretches' counts."""
         return self._with(other, 1)
 
     def __sub__(self, other: Drafting) -> Drafting:
-        """What came after an earlier reading."""
+        """The counts since an earlier reading."""
         return self._with(other, -1)
 
     def _with(self, other: Drafting, sign: int) -> Drafting:
@@ -48,22 +48,22 @@ class Drafting:
 
     @property
     def length(self) -> float | None:
-        """Tokens a drafted step."""
+        """Tokens per step that had a draft, the target's own included."""
         return 1 + self.accepted / self.drafts if self.drafts else None
 
     @property
     def per_draft(self) -> float | None:
-        """Tokens drafted at a time."""
+        """Tokens per draft."""
         return self.drafted / self.drafts if self.drafts else None
 
     @property
     def marginal(self) -> list[float]:
-        """By position, over all drafts, as vLLM divides."""
+        """The acceptance rate by position over all drafts, which is how vLLM divides."""
         return [count / self.drafts for count in self.accepted_at] if self.drafts else []
 
     @property
     def fair(self) -> list[float] | None:
-        """By position, over the drafts that reached it; None where the server does not count those."""
+        """The acceptance rate by position over the drafts that reached it; None if the server does not count those."""
         if not self.drafted_at or len(self.drafted_at) != len(self.accepted_at):
             return None
         pairs = zip(self.accepted_at, self.drafted_at, strict=True)
@@ -71,14 +71,14 @@ class Drafting:
 
     @property
     def varies(self) -> bool | None:
-        """Whether drafts have different lengths, so that vLLM's late positions look worse than they are."""
+        """Whether drafts differ in length, so that vLLM's rates at late positions look worse than they are."""
         if self.per_draft is None or not self.accepted_at:
             return None
         return self.per_draft < len(self.accepted_at) - 0.05
 
     @property
     def curve(self) -> list[float] | None:
-        """The rates by position that can be judged; None where short drafts and rejected ones cannot be told apart."""
+        """The rates by position that can be judged; None if short drafts are indistinguishable from rejected ones."""
         if self.fair is not None:
             return self.fair
         return None if self.varies else self.marginal or None
@@ -89,7 +89,7 @@ class Drafting:
         return self.marginal[0] if self.marginal else None
 
     def cliff(self, rates: list[float] | None) -> int | None:
-        """The position at which rates fall by half or more; 0 where none does."""
+        """The index at which rates fall by half or more; 0 if there is no cliff, None if there are no rates."""
         if not rates:
             return None
         for position in range(1, len(rates)):
@@ -108,14 +108,14 @@ class Drafting:
 
     @property
     def rate_interval(self) -> tuple[float, float] | None:
-        """Wilson's interval, with fewer trials than tokens, because those of one draft depend on each other."""
+        """Wilson's interval with fewer trials than tokens, because the tokens of one draft are not independent."""
         if self.rate is None:
             return None
         return wilson(self.rate, self.drafted / max(1.0, self._clustering()))
 
     @property
     def length_interval(self) -> tuple[float, float] | None:
-        """By the spread of accepted tokens a draft, which the counts by position tell exactly."""
+        """An interval from the variance of accepted tokens per draft, which is exact given counts by position."""
         if self.length is None:
             return None
         half = Z * math.sqrt(self.variance / self.drafts)
@@ -123,7 +123,7 @@ class Drafting:
 
     @property
     def variance(self) -> float:
-        """The variance of accepted tokens a draft; without positions, that of all or nothing."""
+        """The variance of accepted tokens per draft; without counts by position, drafts count as all or nothing."""
         mean = self.accepted / self.drafts
         if self.accepted_at:
             square = sum((2 * n + 1) * share for n, share in enumerate(self.marginal))
@@ -131,13 +131,13 @@ class Drafting:
         return mean * max(0.0, (self.per_draft or 0.0) - mean)
 
     def _clustering(self) -> float:
-        """How much wider than for independent tokens the interval is."""
+        """The design effect: the variance relative to that of independent tokens."""
         assert self.rate is not None and self.per_draft is not None
         alone = self.per_draft * self.rate * (1 - self.rate)
-        return self.variance / alone if alone > 0 else self.per_draft  # all or nothing: a draft is one trial
+        return self.variance / alone if alone > 0 else self.per_draft  # each draft counts as one trial
 
     def record(self) -> dict[str, Any]:
-        """For programs."""
+        """The counts and figures as JSON."""
         return {
             "drafts": self.drafts,
             "drafted_tokens": self.drafted,
@@ -153,7 +153,7 @@ class Drafting:
 
 
 def wilson(rate: float, trials: float) -> tuple[float, float]:
-    """Wilson's score interval of a share."""
+    """Wilson's score interval of a proportion."""
     if trials <= 0:
         return 0.0, 1.0
     rate = min(1.0, max(0.0, rate))

@@ -1,4 +1,4 @@
-"""Engines of one model beside each other: the one whose drafts fare far worse than those of the others."""
+"""Compares the engines of one model, to find one whose acceptance is far below the others'."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import Any
 from augury.tools.live.drafting import MANY, Drafting
 from augury.tools.live.window import Window
 
-SILENT = 200  # tokens without a single draft, beside engines that draft
-DRAFTS_OFTEN = 0.1  # drafts a token, of the others
+SILENT = 200  # tokens without a single draft while other engines draft
+DRAFTS_OFTEN = 0.1  # drafts per token of the other engines
 
 
 def engine_facts(window: Window) -> dict[str, Any]:
-    """The engine that lies lowest, and how far under the others, as a share; 0 where chance may have made it."""
+    """The engine with the lowest acceptance and the share by which it is below the others'; 0 if it may be chance."""
     found: dict[str, Any] = {}
     for name in window.engines:
         spread, own, others = _spread(name, window.engines)

@@ -1,4 +1,4 @@
-"""What a server's figures are compared with: the band of its method at its K."""
+"""What a server's figures are compared with: its method's band at its K."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from augury.tools.knowledge.acceptance import healthy
 from augury.tools.live.window import Window
 
 YOURS = "as you asked"
-ROUNDING = 0.05  # tokens a draft: answers end, and their last drafts are shorter
-SHORT = 2.0  # tokens a step; fewer are short drafts, unless the method's own band begins lower
+ROUNDING = 0.05  # tokens per draft: the last drafts of an answer are shorter
+SHORT = 2.0  # tokens per step; fewer count as short drafts, unless the method's own band begins lower
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,21 +27,21 @@ class Expectation:
     rate: tuple[float, float] | None = None
     length: tuple[float, float] | None = None
     where: str = ""
-    told: tuple[str, str] | None = None  # the server's method and K, and those that contradict them
+    told: tuple[str, str] | None = None  # what the server shows, and the contradicting claim
 
     @property
     def length_floor(self) -> float:
-        """The length under which drafts are short."""
+        """The acceptance length below which drafts count as short."""
         most = 1 + (self.k or 63)
         return min(SHORT, self.length[0] if self.length else SHORT, (1 + most) / 2)
 
     @property
     def fault_rate(self) -> float | None:
-        """The rate under which something is wrong with a drafter that has weights."""
+        """The acceptance rate below which a drafter with weights must have a fault; None without a band."""
         return FAULT * self.rate[0] if self.rate else None
 
     def record(self) -> dict[str, Any]:
-        """For programs."""
+        """The expectation as JSON."""
         return {
             "method": self.method,
             "named_by": self.named_by,
@@ -54,7 +54,7 @@ class Expectation:
 
 
 def known_method(name: str, option: str = "--method") -> str:
-    """A method by today's name or a retired one."""
+    """A method's current name, given that or a retired one; a ConfigError if unknown."""
     found = ALIASES.get(name, name)
     if found not in METHODS:
         raise ConfigError(f"{option} {name!r} is unknown; there are {', '.join(METHODS)}.")
@@ -62,7 +62,7 @@ def known_method(name: str, option: str = "--method") -> str:
 
 
 def band(text: str) -> tuple[float, float]:
-    """A band as it is written: two shares with a comma."""
+    """Parse a band of rates written as two shares with a comma."""
     try:
         low, high = (float(part) for part in text.split(","))
     except ValueError:
@@ -75,7 +75,7 @@ def band(text: str) -> tuple[float, float]:
 def expect(
     window: Window, method: str | None, k: int | None, rate: tuple[float, float] | None, config: Mapping[str, Any]
 ) -> Expectation:
-    """Who knows better comes first: the server itself, the user, the configuration."""
+    """The method, K and bands to expect; the server itself is believed first, then the user, then the configuration."""
     named = ((window.after.method, "the server"), (method, "--method"), (config.get("method"), "the configuration"))
     name, by = next(((name, by) for name, by in named if name in METHODS), (None, ""))
     tokens = window.k or k or config.get("k")
@@ -100,7 +100,7 @@ def _where(band: Band) -> str:
 
 
 def drafted_at_a_time(window: Window, tokens: int | None) -> float | None:
-    """K as it is, where a schedule or a look-up drafts less than it may; a band of K itself would be out of reach."""
+    """The effective K: the mean draft if a schedule or a look-up drafts less, which puts K's own band out of reach."""
     mean = window.drafting.per_draft
     if mean is None or not tokens:
         return mean or tokens
@@ -108,7 +108,7 @@ def drafted_at_a_time(window: Window, tokens: int | None) -> float | None:
 
 
 def _otherwise(window: Window, said: Sequence[tuple[str, str | int | None]]) -> tuple[str, str] | None:
-    """The first word that is not what the server shows: a configuration that is not the one it runs with."""
+    """The first claim that contradicts the server, as (what it shows, the claim); None if all agree."""
     for who, word in said:
         shown = window.k if isinstance(word, int) else window.after.method
         if word is not None and shown is not None and word != shown:

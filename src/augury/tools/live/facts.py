@@ -1,4 +1,4 @@
-"""What a live server shows, by the names that the knowledge asks for."""
+"""Facts from a live server, keyed by the names of fact_names.py."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from augury.tools.live.reading import ACCEPTED_AT, Reading
 from augury.tools.live.stretch import CHANGE, rate_change
 from augury.tools.live.window import Window, whole
 
-GROWS = 0.2  # of the queue, and at least one request
+GROWS = 0.2  # share of the queue, and at least one request
 KV_CLIMBS = 0.05
 BELIEVED = 1.05
 
 
 def live_facts(window: Window, expected: Expectation) -> dict[str, Any]:
-    """Facts of one model; what cannot be known is left out."""
+    """Facts of one model; unknown ones are left out."""
     drafting, after = window.drafting, window.after
     found: dict[str, Any] = {
         "counters_present": after.speculates or bool(after.missing),
@@ -68,8 +68,8 @@ def _acceptance(drafting: Drafting, expected: Expectation, rate: float, length: 
 
 
 def _counters(window: Window) -> dict[str, Any]:
-    """Whether the counters are all there and can be true."""
-    gone = [name for name in window.after.missing if name != ACCEPTED_AT]  # without that one rates are still known
+    """Facts on whether the counters are complete and possible."""
+    gone = [name for name in window.after.missing if name != ACCEPTED_AT]  # rates can be computed without that one
     fault = impossible(window)
     return {
         "counters_missing": len(gone),
@@ -80,7 +80,7 @@ def _counters(window: Window) -> dict[str, Any]:
 
 
 def _drafting_now(window: Window) -> dict[str, Any]:
-    """Drafts beside tokens in the interval: an old total says nothing of a drafter that is not asked any more."""
+    """Drafts and tokens of the interval alone, because an old total hides that drafting has stopped."""
     earlier, tokens = window.earlier, window.counted.get("generation_tokens")
     if earlier is None or not window.seconds or tokens is None or not window.after.speculates:
         return {}
@@ -97,7 +97,7 @@ def _drafting_now(window: Window) -> dict[str, Any]:
 
 
 def _disagreements(window: Window, expected: Expectation) -> dict[str, Any]:
-    """The interval against the start, one engine against the others, the server against what is said of it."""
+    """The interval against the start, one engine against the others, the server against its stated configuration."""
     change = rate_change(window)
     served, told = expected.told or (None, None)
     return {
@@ -113,13 +113,13 @@ def _disagreements(window: Window, expected: Expectation) -> dict[str, Any]:
 
 
 def _believable(window: Window) -> float | None:
-    """The server's own estimate of its speed-up, unless it is more than its tokens a step allow."""
+    """The server's own estimate of its speed-up, unless it exceeds what its tokens per step allow."""
     told, length = window.after.speed_up, window.drafting.length
     return told if told is not None and length is not None and told <= BELIEVED * length else None
 
 
 def trend_facts(trail: Sequence[Reading], window: Window) -> dict[str, Any]:
-    """What several readings show to rise or fall."""
+    """Facts on what rises or falls over several readings."""
     found: dict[str, Any] = {}
     waiting = [reading.gauges.get("waiting", 0.0) for reading in trail]
     usage = [reading.gauges.get("kv_usage", 0.0) for reading in trail]
@@ -133,7 +133,7 @@ def trend_facts(trail: Sequence[Reading], window: Window) -> dict[str, Any]:
 
 
 def _against_earlier(window: Window) -> dict[str, Any]:
-    """Acceptance in the interval against all that came before it, where both are sure enough."""
+    """Acceptance in the interval against everything before it; empty if there is too little to compare with."""
     part, after = window.in_interval, window.after
     drafted = after.counters.get("drafted", 0.0) - part.drafted
     accepted = after.counters.get("accepted", 0.0) - part.accepted
@@ -148,7 +148,7 @@ def _against_earlier(window: Window) -> dict[str, Any]:
 
 
 def rise(values: Sequence[float]) -> float | None:
-    """How much higher the last third lies than the first; None with too few values."""
+    """By how much the mean of the last third exceeds that of the first; None with fewer than three values."""
     third = len(values) // 3
     if not third:
         return None
@@ -156,14 +156,14 @@ def rise(values: Sequence[float]) -> float | None:
 
 
 class _Said(dict[str, Any]):
-    """Facts as a sentence has them; what is not known is a question mark."""
+    """Facts for filling sentences; an unknown one becomes a question mark."""
 
     def __missing__(self, name: str) -> str:
         return "?"
 
 
 def spoken(facts: Mapping[str, Any]) -> dict[str, str]:
-    """Facts for sentences: shares with two decimals, counts whole."""
+    """Facts as text for sentences: shares with two decimals, counts as whole numbers."""
     return _Said({name: _word(value) for name, value in facts.items()})
 
 

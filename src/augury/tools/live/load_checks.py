@@ -1,4 +1,4 @@
-"""Checks of what a server carries: speed, queue, cache, and whether its rule keeps the text."""
+"""Checks of a server's load: speed, queue and caches; and whether its acceptance rule is lossless."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from augury.tools.shared.pulse import time_text
 
 
 def speed_up(window: Window, expected: Expectation, facts: Mapping[str, Any]) -> Check | None:
-    """What the server has measured or estimates itself, where it can be true."""
+    """The speed-up that the server measured or estimates; "unknown" if its tokens per step make it impossible."""
     told, interval = window.after.speed_up, window.after.speed_up_range
     if told is None:
         return None
@@ -27,7 +27,7 @@ def speed_up(window: Window, expected: Expectation, facts: Mapping[str, Any]) ->
 
 
 def queue(window: Window, expected: Expectation, facts: Mapping[str, Any]) -> Check | None:
-    """Requests that run and wait."""
+    """Running and waiting requests."""
     if "waiting" not in facts or "running" not in facts:
         return None
     state, fix, entry = verdict(facts, "queue-long", "batch-large")
@@ -36,7 +36,7 @@ def queue(window: Window, expected: Expectation, facts: Mapping[str, Any]) -> Ch
 
 
 def cache(window: Window, expected: Expectation, facts: Mapping[str, Any]) -> Check | None:
-    """Memory, and who lost a place in it."""
+    """KV cache usage and preemptions."""
     if "kv_usage" not in facts:
         return None
     state, fix, entry = (
@@ -49,7 +49,7 @@ def cache(window: Window, expected: Expectation, facts: Mapping[str, Any]) -> Ch
 
 
 def prefix(window: Window, expected: Expectation, facts: Mapping[str, Any]) -> Check | None:
-    """Prompt tokens found in the cache."""
+    """The share of prompt tokens found in the prefix cache."""
     if "prefix_hit_rate" not in facts:
         return None
     _, fix, entry = verdict(facts, "prefix-never-hit")
@@ -57,7 +57,7 @@ def prefix(window: Window, expected: Expectation, facts: Mapping[str, Any]) -> C
 
 
 def lossless(window: Window, expected: Expectation, facts: Mapping[str, Any]) -> Check | None:
-    """Whether the rule keeps what the model says."""
+    """Whether the acceptance rule may change the model's output; None if it is lossless or unknown."""
     if not facts.get("lossy"):
         return None
     state, fix, entry = verdict(facts, "lossy-rule")
@@ -65,7 +65,7 @@ def lossless(window: Window, expected: Expectation, facts: Mapping[str, Any]) ->
 
 
 def speed(window: Window, expected: Expectation, facts: Mapping[str, Any]) -> Check | None:
-    """Tokens a second and a step, and how long users wait."""
+    """Tokens per second and per step, with TPOT and TTFT."""
     rate = window.per_second("generation_tokens")
     if window.idle or rate is None:
         return None
@@ -77,7 +77,7 @@ def speed(window: Window, expected: Expectation, facts: Mapping[str, Any]) -> Ch
 
 
 def _latency(window: Window, name: str) -> str:
-    """The mean, which is exact, and the bound that 99 in 100 lie under: buckets tell no more."""
+    """The mean, which is exact, and the bucket bound above the p99, since buckets tell no more."""
     mean, bound = window.latency(name), window.histograms[name].at_most(0.99) if name in window.histograms else None
     if mean is None or bound is None:
         return ""

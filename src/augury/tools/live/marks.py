@@ -14,17 +14,17 @@ BLOCKS = " ▁▂▃▄▅▆▇█"
 
 
 def safe(text: str) -> str:
-    """A server's words, without what would steer the terminal."""
+    """A server's text with unprintable characters replaced, since they could manipulate the terminal."""
     return shown(text.replace("\n", " "))
 
 
 def spark(values: Sequence[float | None], top: float) -> str:
-    """Values as blocks of up to an eighth each, against a top; what is not known is a dot."""
+    """A sparkline: each value as a block in eighths of `top`, an unknown one as a dot."""
     return "".join("·" if value is None else _block(value, top) for value in values)
 
 
 def fitted(values: Sequence[float | None], cells: int) -> list[float | None]:
-    """All of a history in so many cells: each the mean of its share, so that minutes fit a few columns."""
+    """A history reduced to so many cells, each the mean of its share, so that minutes fit a few columns."""
     if len(values) <= cells:
         return list(values)
     shares = [values[n * len(values) // cells : (n + 1) * len(values) // cells] for n in range(cells)]
@@ -39,12 +39,12 @@ def _block(value: float, top: float) -> str:
 
 
 def by_position(rates: Sequence[float], width: int) -> Text:
-    """Rates by position: a curve, and as many of the figures as there is room for."""
+    """Rates by position as a sparkline, followed by as many of the figures as fit."""
     curve = spark(rates, 1.0) if len(rates) <= width // 2 else spark(rates[: width // 2 - 1], 1.0) + "…"
     text = Text.assemble((curve, "cyan"), " ")
     for number, rate in enumerate(rates):
         said = f" {rate:.2f}"
-        more = 0 if number == len(rates) - 1 else 2  # columns of the dots that stand for the others
+        more = 0 if number == len(rates) - 1 else 2  # columns of the ellipsis for the rest
         if text.cell_len + len(said) + more > width:
             text.append(" …" if number else "")
             break

@@ -1,4 +1,4 @@
-"""A check of an earlier day to compare with: `augury check --json > FILE`, then `augury check --baseline FILE`."""
+"""An earlier check to compare with: `augury check --json > FILE`, then `augury check --baseline FILE`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from augury.tools.shared.json_files import read_json
 
 @dataclass(frozen=True, slots=True)
 class PastFigures:
-    """One model's figures of that day."""
+    """One model's figures in the earlier check."""
 
     when: str
     rate: tuple[float, float, float]  # the rate and its interval
@@ -27,7 +27,7 @@ class PastFigures:
 
 
 def read_past(path: Path, option: str = "--baseline") -> dict[str, PastFigures]:
-    """Every model of a check that drafted enough to be compared with."""
+    """The models of a stored check that have enough drafts to compare with, by name; a ConfigError if none has."""
     found = read_json(path, f"{option} {path}")
     models = found.get("models") if isinstance(found, dict) else None
     if not isinstance(models, list):
@@ -58,7 +58,7 @@ def _past(model: Mapping[str, Any], when: Any) -> PastFigures | None:
 
 
 def past_facts(window: Window, expected: Expectation, past: PastFigures | None) -> dict[str, Any]:
-    """How far acceptance lies from that day's, as a share; 0 where chance may have made it."""
+    """The earlier figures and the relative change since, which is 0 if it may be chance."""
     part = window.drafting
     if past is None or part.drafts < MANY or part.rate is None or part.rate_interval is None or not past.rate[0]:
         return {}

@@ -1,15 +1,15 @@
-"""Counters that no server can have: more accepted than was drafted."""
+"""Detects impossible counters: more tokens accepted than drafted."""
 
 from __future__ import annotations
 
 from augury.tools.live.drafting import Drafting
 from augury.tools.live.window import Window
 
-SLACK = 0.02  # a scrape is no snapshot: counters are read one after the other while steps go on
+SLACK = 0.02  # a scrape is not a snapshot: steps run on while counters are read one after another
 
 
 def impossible(window: Window) -> str | None:
-    """What cannot be, in words; None where everything can."""
+    """Which counters are impossible, in words; None if none is."""
     running, k = window.after.gauges.get("running", 0.0), window.k or 1
     for drafting, when in ((window.whole, "since the start"), (window.in_interval, "in the interval")):
         if said := _of(drafting, 2 * running, k):

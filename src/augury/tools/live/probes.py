@@ -11,11 +11,11 @@ from augury.tools.shared.prompts import SETS
 
 PROBES = 8
 TOKENS = 96
-HEADERS = {"X-Augury-Probe": "1"}  # ours counts them by themselves; other servers do not mind
+HEADERS = {"X-Augury-Probe": "1"}  # our server counts probes separately; others ignore the header
 
 
 def built_in() -> list[GivenPrompt]:
-    """Open questions and texts to give back with a change, in turn: one kind alone would flatter or damn a look-up."""
+    """Open questions and edits in turn; one kind alone would make a look-up look too good or too bad."""
     half = PROBES // 2
     questions = [f"Question: {prompt.user}\nAnswer:" for prompt in SETS["chat"][:half]]
     edits = [f"{prompt.user}\n\n{prompt.answer}" for prompt in SETS["edit"][:half]]
@@ -23,7 +23,7 @@ def built_in() -> list[GivenPrompt]:
 
 
 def send(server: Server, wanted: str | None, prompts: Sequence[GivenPrompt]) -> int:
-    """Send each prompt once, one after another; gives how many were sent."""
+    """Send each prompt once, one after another, and return how many were sent."""
     models = server.models(timeout=5.0)
     model = wanted if wanted in models else next(iter(models), None)
     if model is None:

@@ -1,4 +1,4 @@
-"""What one scrape says of each model: counters summed over its engines, gauges, histograms, and our own extras."""
+"""One scrape by model: counters summed over its engines, gauges, histograms, and Augury's own metrics (`ours`)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from augury.tools.live.buckets import Buckets, gather
 from augury.tools.live.drafting import Drafting
 from augury.tools.live.scrape import Scrape, Series
 
-# Each figure with vLLM's names for it, today's first.
+# Each figure's names in vLLM, the current one first.
 COUNTERS = {
     "drafts": ("vllm:spec_decode_num_drafts",),
     "drafted": ("vllm:spec_decode_num_draft_tokens",),
@@ -43,7 +43,7 @@ BY_CONTEXT = tuple(
 PROBED = ("augury:probe_num_drafts", "augury:probe_num_draft_tokens", "augury:probe_num_accepted_tokens")
 PROBED_TOKENS = "augury:probe_generation_tokens"
 PROBED_AT = ("augury:probe_num_accepted_tokens_per_pos", "augury:probe_num_draft_tokens_per_pos")
-POSITIONS = 256  # more is no draft, whatever a label says
+POSITIONS = 256  # more than any draft has, whatever a label says
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,26 +52,26 @@ class Reading:
 
     model: str
     at: float
-    counters: dict[str, float] = field(default_factory=dict)  # by the names of COUNTERS; what is not told is missing
+    counters: dict[str, float] = field(default_factory=dict)  # by the names of COUNTERS, without those not exported
     gauges: dict[str, float] = field(default_factory=dict)
     histograms: dict[str, Buckets] = field(default_factory=dict)
     accepted_at: tuple[float, ...] = ()  # by position
     drafted_at: tuple[float, ...] = ()  # ours: drafts that reached a position
     engines: int = 1
-    by_engine: dict[str, dict[str, float]] = field(default_factory=dict)  # drafting and tokens of each, where several
-    by_context: dict[float, Drafting] = field(default_factory=dict)  # up to so many tokens of text, where it tells
-    probed: Drafting = field(default_factory=Drafting)  # ours: what probes drafted, which is part of the counters
-    probed_tokens: float = 0.0  # ours: and the tokens they got
-    missing: tuple[str, ...] = ()  # speculation counters that should stand beside those that are there
+    by_engine: dict[str, dict[str, float]] = field(default_factory=dict)  # drafting and tokens of each, if several
+    by_context: dict[float, Drafting] = field(default_factory=dict)  # by upper bound in tokens, if exported
+    probed: Drafting = field(default_factory=Drafting)  # ours: drafts for probes, which the counters include
+    probed_tokens: float = 0.0  # ours: tokens generated for probes
+    missing: tuple[str, ...] = ()  # speculation counters absent although others are exported
     method: str | None = None  # ours
     k_now: int | None = None  # ours: most tokens a request may draft at the moment
     lossy: bool | None = None  # ours
-    speed_up: float | None = None  # ours: the server's own estimate, or what it has measured
-    speed_up_range: tuple[float, float] | None = None  # ours: a 95 % interval, where it has measured
+    speed_up: float | None = None  # ours: the server's measurement, otherwise its estimate
+    speed_up_range: tuple[float, float] | None = None  # ours: a 95 % interval, if measured
 
     @property
     def speculates(self) -> bool:
-        """Whether the speculation counters are there; vLLM has them only where speculation is configured."""
+        """Whether the speculation counters are exported; vLLM does so only if speculation is configured."""
         return set(DRAFTING) <= self.counters.keys()
 
 
@@ -96,7 +96,7 @@ def _reading(model: str, at: float, samples: dict[str, Series]) -> Reading:
         _put(found["counters"], figure, _sum(_first(samples, names, ("_total", ""))))
     for figure, names in GAUGES.items():
         series = _first(samples, names, ("",))
-        # The fullest engine is the one that hurts; requests are counted over all.
+        # The fullest engine is the bottleneck; requests are summed over all.
         _put(found["gauges"], figure, _max(series) if figure == "kv_usage" else _sum(series))
     for figure, names in HISTOGRAMS.items():
         name = next((name for name in names if f"{name}_bucket" in samples), "")
@@ -119,7 +119,7 @@ def _reading(model: str, at: float, samples: dict[str, Series]) -> Reading:
 
 
 def _by_engine(samples: dict[str, Series], engines: set[str]) -> dict[str, dict[str, float]]:
-    """One that drafts badly among good ones does not show in their sum."""
+    """Counters by engine, because one bad engine among good ones does not show in their sum."""
     found: dict[str, dict[str, float]] = {engine: {} for engine in sorted(engines)} if len(engines) > 1 else {}
     for figure in (*DRAFTING, "generation_tokens"):
         series = _first(samples, COUNTERS[figure], ("_total", ""))
@@ -129,7 +129,7 @@ def _by_engine(samples: dict[str, Series], engines: set[str]) -> dict[str, dict[
 
 
 def _by_context(samples: dict[str, Series]) -> dict[float, Drafting]:
-    """Drafts by the length of the text they continue, summed over engines; bounds are not cumulative."""
+    """Drafts by context length, summed over engines; the buckets are not cumulative."""
     counts: dict[float, list[float]] = defaultdict(lambda: [0.0, 0.0, 0.0])
     for number, name in enumerate(BY_CONTEXT):
         for labels, value in _first(samples, (name,), ("_total", "")):
@@ -150,7 +150,7 @@ def _probed(samples: dict[str, Series]) -> Drafting:
 
 
 def _missing(samples: dict[str, Series], counters: dict[str, float]) -> tuple[str, ...]:
-    """The speculation counters that are not there although others are."""
+    """The speculation counters that are absent although others are exported."""
     positions = bool(_first(samples, (ACCEPTED_AT,), ("_total", "")))
     absent = [COUNTERS[figure][0] for figure in DRAFTING if figure not in counters]
     absent += [] if positions else [ACCEPTED_AT]
@@ -173,7 +173,7 @@ def _ours(samples: dict[str, Series]) -> dict[str, Any]:
 
 
 def _first(samples: dict[str, Series], names: tuple[str, ...], endings: tuple[str, ...]) -> Series:
-    """The samples under the first name that is there, with the ending Prometheus adds or without."""
+    """The samples under the first name that is exported, with one of the endings."""
     return next((samples[name + end] for name in names for end in endings if name + end in samples), [])
 
 

@@ -1,4 +1,4 @@
-"""The release of vLLM, however a build spells it."""
+"""vLLM's release, however a build spells it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from augury.config.versions import OLDEST, Version, version
 
 
 def release_in(text: str | None) -> str | None:
-    """The numbers of "0.19.2rc1.dev8+g4b7f5ea1a" and the like, from the first release that is known of."""
+    """The numbers in "0.19.2rc1.dev8+g4b7f5ea1a" and the like; None for releases older than the oldest known."""
     found = re.match(r"v?(\d{1,4}\.\d{1,4}(?:\.\d{1,4})?)", (text or "").strip())
     if not found or version(found[1]) < version(OLDEST):
         return None
@@ -16,6 +16,6 @@ def release_in(text: str | None) -> str | None:
 
 
 def release_numbers(text: str | None) -> Version | None:
-    """The same as numbers."""
+    """The release as a comparable Version; None if `release_in` finds none."""
     found = release_in(text)
     return version(found) if found else None

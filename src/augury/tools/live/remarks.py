@@ -1,4 +1,4 @@
-"""What a reader must know of a check's figures before believing them."""
+"""Remarks that a reader needs to interpret a check's figures."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from augury.tools.live.reading import ACCEPTED_AT
 
 
 def remarks(judged: Judged) -> list[str]:
-    """What a reader must know of the figures."""
+    """The remarks on one model's figures."""
     window, said = judged.window, []
     if window.restarted:
         said.append(

@@ -1,4 +1,4 @@
-"""Metrics as a live server gives them, read by Prometheus's own parser, or a sentence on what came instead."""
+"""Reads a live server's metrics with Prometheus's own parser, or explains what came instead."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from augury.plugins.vllm.names import METRICS
 from augury.tools.shared.http import Reply, Server, Unreadable, shown
 
-LONGEST = 20_000  # characters of one line; a longer one is no metric, and the parser's time grows with its square
+LONGEST = 20_000  # characters of one line; a longer one is not a metric, and the parser takes quadratic time
 Series = list[tuple[dict[str, str], float]]
 
-# Whose metrics they are, by how their names begin; the first that fits.
+# The exporter by the prefix of its metric names; the first match applies.
 ENGINES = (
     ("sglang:", "SGLang"),
     ("llamacpp:", "llama.cpp"),
@@ -28,7 +28,7 @@ ENGINES = (
     ("container_", "cAdvisor"),
     ("prometheus_", "Prometheus itself"),
 )
-# Names that only vLLM's first engine had: its figures were counted in another way.
+# Names that only vLLM's first engine (V0) had, whose figures were counted differently.
 FIRST_ENGINE = (
     "vllm:spec_decode_draft_acceptance_rate",
     "vllm:spec_decode_efficiency",
@@ -40,16 +40,16 @@ FIRST_ENGINE = (
 
 @dataclass(frozen=True, slots=True)
 class Scrape:
-    """Every sample of one moment, by name."""
+    """The samples of one scrape, by name."""
 
-    at: float  # on time.monotonic(), when the answer came
-    seconds: float  # until it came
+    at: float  # time.monotonic() when the response arrived
+    seconds: float  # the request took
     samples: dict[str, Series]
     names: frozenset[str] = field(default_factory=frozenset)  # of metrics, also those without a sample yet
 
     @property
     def ours(self) -> bool:
-        """Whether the server is Augury's, and not vLLM's with Augury's plugin, which has a few metrics too."""
+        """Whether the server is Augury's own, not vLLM with Augury's plugin, which also exports a few metrics."""
         return any(name.startswith("augury:") and not name.startswith(METRICS) for name in self.names)
 
     @property
@@ -71,7 +71,7 @@ def scrape(server: Server) -> Scrape:
 
 
 def _without_metrics(server: Server) -> Unreadable | None:
-    """A server of models that has no metrics, told from one that is something else."""
+    """An error for a model server without metrics; None if it is not a model server."""
     models = server.models()
     if not models:
         return None
@@ -87,7 +87,7 @@ def parse(reply: Reply, base: str) -> tuple[dict[str, Series], set[str]]:
     """Samples by name, and the names of all metrics."""
     text = reply.body.decode("utf-8", "replace").replace("\r\n", "\n")
     _check_text(text, reply.kind, base)
-    from prometheus_client.parser import text_fd_to_metric_families  # on first use: start-up must stay quick
+    from prometheus_client.parser import text_fd_to_metric_families  # imported on use to keep start-up fast
 
     reached = 0
 
@@ -106,14 +106,14 @@ def parse(reply: Reply, base: str) -> tuple[dict[str, Series], set[str]]:
             names.add(family.name)
             for sample in family.samples:
                 samples[sample.name].append((sample.labels, float(sample.value)))
-    except Exception:  # the parser raises whatever a broken line leads it into
+    except Exception:  # the parser may raise anything on a broken line
         line = text.split("\n")[reached - 1] if reached else ""
         raise _malformed(base, reached, line) from None
     return dict(samples), names
 
 
 def _check_text(text: str, kind: str, base: str) -> None:
-    """What is plainly no metrics, told apart before the parser stumbles over it."""
+    """Raise Unreadable for a text that is plainly not metrics, before the parser fails on it."""
     head = text.lstrip()[:200].lower()
     if not head:
         raise Unreadable("empty", f"{base}/metrics is empty; a server with its metrics off answers so.")
@@ -139,7 +139,7 @@ def _shown(line: str) -> str:
 
 
 def _check_engine(samples: dict[str, Series], names: set[str], base: str) -> None:
-    """Metrics of something else, or of an engine whose figures mean other things."""
+    """Raise Unreadable for metrics of another program, or of vLLM's V0 engine, whose figures mean something else."""
     known = names | set(samples)
     if any(name.startswith(FIRST_ENGINE) for name in known):
         raise Unreadable(

@@ -1,4 +1,4 @@
-"""One server over time: who it is, and its readings, each judged against the one before."""
+"""One server over time: its identity and its readings, each judged against an earlier one."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from augury.tools.shared.http import Server, Unreadable
 
 @dataclass(frozen=True, slots=True)
 class GivenOfServer:
-    """What the user says of the server."""
+    """What the user states about the server."""
 
     method: str | None = None
     k: int | None = None
     rate: tuple[float, float] | None = None
     model: str | None = None
     config: Mapping[str, Any] = field(default_factory=dict)  # facts of a configuration, from the doctor
-    past: Mapping[str, PastFigures] = field(default_factory=dict)  # figures of an earlier day, by model
+    past: Mapping[str, PastFigures] = field(default_factory=dict)  # figures of an earlier check, by model
 
 
 @dataclass(slots=True)
@@ -41,26 +41,26 @@ class ServerIdentity:
 
     @property
     def vllm_release(self) -> str | None:
-        """vLLM's release, where it is vLLM and tells one."""
+        """vLLM's release; None if the server is not vLLM or does not report a known one."""
         return release_in(self.release) if self.engine == "vLLM" else None
 
     def __str__(self) -> str:
-        """For a headline."""
+        """The engine and release for a headline."""
         return f"{self.engine} {self.release}".strip()
 
 
 class Session:
-    """Scrapes one server, and keeps what the last readings were."""
+    """Scrapes one server, and remembers its identity and the probes sent."""
 
     def __init__(self, server: Server, asked: GivenOfServer = GivenOfServer()) -> None:
         self.server, self.asked = server, asked
         self.who = ServerIdentity()
-        self.plugged = False  # Augury's plugin counts there
-        self.seconds = 0.0  # that the last scrape took
+        self.plugged = False  # whether Augury's plugin exports metrics there
+        self.seconds = 0.0  # the last scrape took
         self.probes = 0  # sent since the last reading but one
 
     def read(self) -> dict[str, Reading]:
-        """A reading of every model that is asked for."""
+        """Read every model, or only the one asked for; Unreadable if there is none."""
         found = scrape(self.server)
         self.seconds = found.seconds
         if not self.who.engine:
@@ -82,7 +82,7 @@ class Session:
         return found[:40] if isinstance(found, str) and found.isprintable() else ""
 
     def judged(self, before: Mapping[str, Reading], after: Mapping[str, Reading]) -> list[Judged]:
-        """Each model's checks."""
+        """The checks of each model."""
         asked, made = self.asked, []
         for model, reading in after.items():
             between = window(before.get(model), reading, self.probes)
@@ -93,7 +93,7 @@ class Session:
     def over(
         self, seconds: float, pieces: int = 1, meanwhile: Callable[[], object] | None = None
     ) -> list[dict[str, Reading]]:
-        """Readings at the beginning, at the end of an interval, and in between; with something done meanwhile."""
+        """Readings at the start of an interval and at the end of each piece; `meanwhile` runs after the first."""
         trail, begun = [self.read()], time.monotonic()
         if meanwhile is not None:
             meanwhile()
@@ -103,5 +103,5 @@ class Session:
         return trail
 
     def probe(self, prompts: Sequence[GivenPrompt]) -> None:
-        """Send probes; the interval that is being read is theirs."""
+        """Send probes within the interval being read, and count them."""
         self.probes = send(self.server, self.asked.model, prompts)

@@ -1,4 +1,4 @@
-"""Which stretch a verdict is about: the interval where it settles the matter, everything since the start elsewhere."""
+"""Which stretch a verdict is about: the interval if that settles the matter, otherwise everything since the start."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from augury.tools.live.drafting import MANY, wilson
 from augury.tools.live.expectation import Expectation
 from augury.tools.live.window import Window
 
-HALF = 0.5  # the bar of the knowledge for a drafter with weights: of the first position
+HALF = 0.5  # the knowledge's bar for a drafter with weights, at the first position
 CHANGE = 0.1  # a tenth up or down is a change
 
 
 def settled(window: Window, expected: Expectation) -> Window:
-    """By the interval, also a short one, if each of its figures lies for certain on one side of its bar."""
+    """Judge by the interval, even a short one, if each of its figures is certainly on one side of its bar."""
     if not window.since_start or not window.seconds or window.in_interval.drafts < MANY:
         return window
     bars = list(_bars(window, expected))
@@ -23,7 +23,7 @@ def settled(window: Window, expected: Expectation) -> Window:
 
 
 def _bars(window: Window, expected: Expectation) -> Iterator[tuple[float, tuple[float, float]]]:
-    """Every bar, with the interval of the figure that is compared with it."""
+    """Every bar, with the confidence interval of the figure that is compared with it."""
     part, model_based = window.in_interval, expected.method not in LOOK_UPS
     if part.rate_interval and expected.rate:
         yield expected.rate[0], part.rate_interval
@@ -36,9 +36,9 @@ def _bars(window: Window, expected: Expectation) -> Iterator[tuple[float, tuple[
 
 
 def rate_change(window: Window) -> float | None:
-    """How far the interval's rate lies from that since the start, as a share; 0 where chance may have made it."""
+    """The relative change of the interval's rate to that since the start; 0 if maybe chance, None if not comparable."""
     part, whole = window.in_interval, window.whole
-    if window.probes:  # other prompts than those of the traffic
+    if window.probes:  # probes use other prompts than the traffic
         return None
     if part.drafts < MANY or whole.drafts < part.drafts + MANY or not (part.rate_interval and whole.rate_interval):
         return None

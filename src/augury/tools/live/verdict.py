@@ -1,4 +1,4 @@
-"""One line of a check, and the verdict that the knowledge has on its figures."""
+"""One line of a check, and the knowledge's verdict on its figures."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ class Check:
     state: State
     figure: str
     against: str = ""
-    fix: str = ""  # what to do, where something is wrong
-    entry: str = ""  # of the knowledge, which says more
+    fix: str = ""  # what to do if something is wrong
+    entry: str = ""  # id of the knowledge entry with more detail
 
     def record(self) -> dict[str, str]:
-        """For programs."""
+        """The check as JSON."""
         told = asdict(self)
         return told | {"knowledge": told.pop("entry")}
 
 
 def verdict(facts: Mapping[str, Any], *names: str) -> tuple[State, str, str]:
-    """Pass, or what the first entry that holds says; unknown where a fact is missing for one."""
+    """State, fix and id of the first entry that holds; otherwise "pass", or "unknown" if one lacks a fact."""
     entries = [knowledge("bands")[name] for name in names]
     answers = [(entry, holds(entry.condition, KnownFacts(facts))) for entry in entries]
     for entry, answer in answers:
@@ -42,5 +42,5 @@ def verdict(facts: Mapping[str, Any], *names: str) -> tuple[State, str, str]:
 
 
 def sane(facts: Mapping[str, Any]) -> bool:
-    """Whether the counters are all there and can be true."""
+    """Whether the counters are complete and possible."""
     return not facts["counters_missing"] and not facts["counters_impossible"]

@@ -1,4 +1,4 @@
-"""Two readings of one model, and what went on between them: rates a second, acceptance, latencies."""
+"""Two readings of one model and the difference between them: rates per second, acceptance, latencies."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from augury.tools.live.buckets import Buckets
 from augury.tools.live.drafting import Drafting
 from augury.tools.live.reading import DRAFTING, Reading
 
-ENOUGH_DRAFTS = 100  # in an interval; with fewer, everything since the start is judged unless they settle it alone
+ENOUGH_DRAFTS = 100  # in an interval; with fewer, everything since the start is judged unless the interval settles it
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,28 +18,28 @@ class Window:
     """The difference between two readings."""
 
     after: Reading
-    seconds: float  # between the two; 0 with one alone
-    counted: dict[str, float]  # in the interval; since the start where there is no earlier reading
+    seconds: float  # between the two; 0 if there is only one
+    counted: dict[str, float]  # in the interval, or since the start without an earlier reading
     drafting: Drafting  # of the interval, or since the start: see since_start
     since_start: bool
     restarted: bool = False  # a counter fell in between
     histograms: dict[str, Buckets] = field(default_factory=dict)
     latencies_since_start: bool = False
     in_interval: Drafting = field(default_factory=Drafting)
-    whole: Drafting = field(default_factory=Drafting)  # how drafts of traffic fared since the start, without probes
+    whole: Drafting = field(default_factory=Drafting)  # since the start, without probes
     traffic: float | None = None  # tokens generated for traffic since the start, if the server reports it
-    probes: int = 0  # sent in the interval, whose drafts are the interval's
-    earlier: Reading | None = None  # the first of the two readings, unless the server was started anew
+    probes: int = 0  # sent in the interval, which then shows their drafts
+    earlier: Reading | None = None  # the first of the two readings, unless the server restarted
 
     def per_second(self, counter: str) -> float | None:
-        """A counter's rate; None without an interval."""
+        """A counter's rate per second; None without an interval."""
         if not self.seconds or counter not in self.counted:
             return None
         return self.counted[counter] / self.seconds
 
     @property
     def generated(self) -> float | None:
-        """Tokens generated in the stretch that the drafts are judged by."""
+        """Tokens generated in the stretch over which drafts are judged."""
         if self.since_start:
             return self.traffic
         return self.counted.get("generation_tokens")
@@ -50,12 +50,12 @@ class Window:
         return bool(self.seconds) and not self.counted.get("generation_tokens")
 
     def by_interval(self) -> Window:
-        """The same, with the drafts judged by the interval alone."""
+        """The same window, with the drafts judged over the interval alone."""
         return replace(self, drafting=self.in_interval, since_start=False)
 
     @property
     def engines(self) -> dict[str, tuple[Drafting, float]]:
-        """Each engine's drafting and tokens in the stretch that is judged; nothing where there is one alone."""
+        """Each engine's drafting and tokens in the judged stretch; empty if there is only one engine."""
         found = {}
         for name, counts in self.after.by_engine.items():
             old = self.earlier.by_engine.get(name, {}) if self.earlier and not self.since_start else {}
@@ -66,23 +66,23 @@ class Window:
 
     @property
     def by_context(self) -> dict[float, Drafting]:
-        """Drafting by the length of the text, in the stretch that is judged."""
+        """Drafting by context length, in the judged stretch."""
         old = self.earlier.by_context if self.earlier and not self.since_start else {}
         return {bound: drafting - old.get(bound, Drafting()) for bound, drafting in self.after.by_context.items()}
 
     @property
     def tokens_per_step(self) -> float | None:
-        """Tokens a request gets in a step, steps without a draft included: each gives one, and what was accepted."""
+        """Tokens per request and step, one plus the accepted ones, also counting steps without a draft."""
         return _per_step(self.generated, self.drafting.accepted)
 
     @property
     def tokens_per_step_now(self) -> float | None:
-        """The same in the interval, whatever is judged."""
+        """Tokens per request and step in the interval, whichever stretch is judged."""
         return _per_step(self.counted.get("generation_tokens"), self.in_interval.accepted) if self.seconds else None
 
     @property
     def hit_rate(self) -> float | None:
-        """Prompt tokens found in the prefix cache, as a share; since the start where none was looked up."""
+        """The share of prompt tokens found in the prefix cache; since the start if the interval looked none up."""
         for counts in (self.counted, self.after.counters):
             if counts.get("prefix_queries"):
                 return counts.get("prefix_hits", 0.0) / counts["prefix_queries"]
@@ -90,15 +90,15 @@ class Window:
 
     @property
     def k(self) -> int | None:
-        """Positions that drafts may have."""
+        """The number of draft positions that the server exports; None if it exports none."""
         return len(self.after.accepted_at) or None
 
     def latency(self, name: str) -> float | None:
-        """The mean of a latency in seconds."""
+        """The mean of a latency in seconds; None if it is unknown."""
         return self.histograms[name].mean if name in self.histograms else None
 
     def record(self) -> dict[str, Any]:
-        """For programs."""
+        """The window as JSON."""
         rates = ("drafts", "drafted", "accepted", "generation_tokens", "prompt_tokens", "preemptions")
         return {
             "model": self.after.model,
@@ -144,10 +144,10 @@ class Window:
 
 
 def window(before: Reading | None, after: Reading, probes: int = 0) -> Window:
-    """What went on between two readings; a server that was started anew in between is read since that start.
+    """The difference between two readings; after a restart in between, the figures since that restart.
 
-    Where `probes` were sent in between, the interval is theirs, and what has been since the start is without them: our
-    server counts them by themselves, of another one it is what was there before them.
+    If `probes` were sent in between, the interval shows their drafts, and the figures since the start exclude them: our
+    server counts probes separately; for other servers, the earlier reading is used.
     """
     restarted = before is not None and _fell(before, after)
     earlier = None if restarted else before
@@ -196,20 +196,20 @@ def _fell(before: Reading, after: Reading) -> bool:
 
 
 def whole(reading: Reading) -> Drafting:
-    """How drafts fared since the server started, those of probes left out where the server tells them apart."""
+    """Drafting since the server started, without probes if the server counts them separately."""
     return counted_drafts(reading) - reading.probed if reading.probed.drafts else counted_drafts(reading)
 
 
 def counted_drafts(reading: Reading) -> Drafting:
-    """All drafts of the counters."""
+    """All drafts by the counters; zero if some of the speculation counters are missing."""
     if not reading.speculates:
-        return Drafting()  # half of the counters would make a rate of 0 or of nothing
+        return Drafting()  # a partial set of counters would give a false rate
     drafts, drafted, accepted = (reading.counters[name] for name in DRAFTING)
     return Drafting(drafts, drafted, accepted, reading.accepted_at, reading.drafted_at)
 
 
 def _latencies(before: Reading | None, after: Reading) -> tuple[dict[str, Buckets], bool]:
-    """Histograms of the interval; since the start where no request ended in it."""
+    """Histograms of the interval, or since the start (flag True) if nothing was observed in it."""
     if before is None:
         return dict(after.histograms), True
     part = {

@@ -1,1 +1,1 @@
-"""`augury bench serve`: a running OpenAI server under load."""
+"""`augury bench serve`: put load on a running OpenAI-compatible server."""

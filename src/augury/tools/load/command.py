@@ -1,4 +1,4 @@
-"""`augury bench serve`: a concurrency sweep against any OpenAI server, with the keys of `vllm bench serve`."""
+"""`augury bench serve`: a concurrency sweep on any OpenAI-compatible server, with the keys of `vllm bench serve`."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ def _results(sweep: Sweep, servers: list[BenchServer], plan: SweepPlan) -> dict[
 
 
 def _conditions(plan: SweepPlan, servers: list[BenchServer], dataset: str) -> dict[str, Any]:
-    """What the figures depend on."""
+    """The conditions under which the figures were measured."""
     return {
         "urls": {server.name: server.base for server in servers},
         "model": servers[0].model,
@@ -195,12 +195,12 @@ def _exit_code(interrupted: bool, results: dict[str, list[dict[str, Any]]]) -> i
 
 
 def _check_places(save: Path | None, plot: Path | None) -> None:
-    """Refuse places that cannot be written before an hour of measuring, not after it."""
+    """Refuse output paths that cannot be written before measuring for an hour, not after it."""
     for option, path in {"--save": save, "--plot": plot}.items():
         if path is not None and (path.is_dir() or not path.parent.is_dir()):
             raise ConfigError(f"{option} {path}: {'a directory' if path.is_dir() else f'no directory {path.parent}'}.")
     if plot is not None:
-        import matplotlib  # noqa: F401  # said now if it is missing
+        import matplotlib  # noqa: F401  # fails now if it is missing
 
 
 def _object(option: str, text: str | None) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Two servers, or one before and after: ratios with intervals by resampling requests, and a verdict in one line."""
+"""Compares two servers, or one before and after: ratios with intervals by resampling requests, and a verdict."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from augury.config.errors import ConfigError
 
 RESAMPLES = 500
 FEWEST = 8  # requests on each side below which no interval is given
-PARTS = 6  # stretches of a run that had no rounds
+PARTS = 6  # stretches that a run without rounds is divided into
 CONDITIONS = (
     "model",
     "dataset",
@@ -30,7 +30,7 @@ STUDENT = (12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26)  # 95 %, by ro
 
 
 class Ratio(NamedTuple):
-    """New over old, and where it lies with 95 per cent; the bounds are None where requests are too few or unknown."""
+    """New over old with its 95 % interval; the bounds are None if the requests are too few or unknown."""
 
     value: float
     low: float | None
@@ -38,42 +38,42 @@ class Ratio(NamedTuple):
 
     @property
     def clear(self) -> bool:
-        """Whether the interval leaves 1 out."""
+        """Whether the interval excludes 1."""
         return self.low is not None and self.high is not None and not self.low <= 1 <= self.high
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """One level of load, new against old; above 1 is better in all of them."""
+    """New against old at one concurrency; above 1 is better in every ratio."""
 
     concurrency: int
-    speed: Ratio  # output tokens a second and user
+    speed: Ratio  # output tokens per second and user
     ttft: Ratio
     tpot: Ratio
-    throughput: float  # total output tokens a second, without interval: it is one number a run
+    throughput: float  # total output tokens per second; no interval, as each run has only one value
     paired: bool
 
 
-Requests = NDArray[np.float64]  # a row each: prompt, tokens, latency, ttft, tpot, round
+Requests = NDArray[np.float64]  # one row per request: prompt, tokens, latency, ttft, tpot, round
 Draw = tuple[NDArray[np.int64], NDArray[np.int64]]  # rows of the new, rows of the old
 
 
 class SavedRun(NamedTuple):
-    """A run that was saved."""
+    """A saved run."""
 
     name: str
     results: list[dict[str, Any]]
-    conditions: dict[str, Any]  # none in files of vLLM's
+    conditions: dict[str, Any]  # empty for vLLM's files
 
     def differences(self, conditions: dict[str, Any]) -> list[str]:
-        """What was not the same then, so that a ratio is not put down to the server."""
+        """The conditions that differed then, to which a ratio may be due rather than to the server."""
         names = [name for name in CONDITIONS if name in self.conditions]
         pairs = [(name, conditions.get(name), self.conditions[name]) for name in names]
         return [f"{name} {now} now, {then} then" for name, now, then in pairs if now != then]
 
 
 def read_results(path: Path) -> SavedRun:
-    """Results as this command saves them, or as `vllm bench serve --save-result` does: one object, a list, or lines."""
+    """Read results saved by this command or by `vllm bench serve --save-result`: an object, a list, or JSON lines."""
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -94,7 +94,7 @@ def read_results(path: Path) -> SavedRun:
 
 
 def drawable(results: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Results for a picture: vLLM's do not say what one user gets, but the time per token does."""
+    """Results that can be plotted; vLLM's lack the throughput per user, which follows from the time per token."""
     found = []
     for one in results:
         each = one.get("mean_tpot_ms") or float("inf")
@@ -103,7 +103,7 @@ def drawable(results: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def compare(new: list[dict[str, Any]], old: list[dict[str, Any]], seed: int = 0) -> list[Comparison]:
-    """Every concurrency at which both have answers."""
+    """Compare every concurrency at which both have answers."""
     before = {one.get("max_concurrency"): one for one in old if one.get("completed", 1)}
     fresh = [one for one in new if one.get("completed", 1) and one.get("max_concurrency") in before]
     return [_level(one, before[one["max_concurrency"]], seed) for one in fresh]
@@ -129,7 +129,7 @@ def _level(new: dict[str, Any], old: dict[str, Any], seed: int) -> Comparison:
 
 
 def _requests(result: dict[str, Any]) -> Requests:
-    """Rows of the requests that came to their end; none where the file holds no lists of them."""
+    """One row per completed request; empty if the file does not list single requests."""
     tokens, ttfts = result.get("output_lens") or [], result.get("ttfts") or []
     latencies = result.get("latencies") or [
         first + sum(gaps) for first, gaps in zip(ttfts, result.get("itls") or [], strict=False)
@@ -141,13 +141,13 @@ def _requests(result: dict[str, Any]) -> Requests:
         if count
     ]
     found = np.array(rows, dtype=np.float64).reshape(-1, 6)
-    if len(found) and _blocks(found) == 1:  # requests are in the order in which they ended
+    if len(found) and _blocks(found) == 1:  # requests are in order of completion
         found[:, 5] = np.arange(len(found)) * min(PARTS, len(found) // 2 or 1) // len(found)
     return found
 
 
 def _matched(new: Requests, old: Requests) -> tuple[Requests, Requests]:
-    """Rows in which both sides answered the same prompt, in the same order, as often as both did."""
+    """Rows of both sides paired by prompt; surplus answers of one side are dropped."""
     pairs: list[tuple[int, int]] = []
     for prompt in np.unique(new[:, 0]):
         pairs += zip(np.flatnonzero(new[:, 0] == prompt), np.flatnonzero(old[:, 0] == prompt), strict=False)
@@ -168,14 +168,14 @@ def _each(rows: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def _ratio(new: Requests, old: Requests, figure: Any, draws: list[Draw], inverse: bool) -> Ratio | None:
-    """The ratio and its interval, on the logarithm and by Student's t over rounds, of which there are few."""
+    """The ratio and its interval, computed on the logarithm with Student's t, since rounds are few."""
     if not len(new) or not len(old) or (figure is _each and (np.isnan(new[:, 4]).all() or np.isnan(old[:, 4]).all())):
         return None
     whole = _over(float(figure(new)), float(figure(old)), inverse)
     if not draws:
         return Ratio(whole, None, None)
     ratios = np.array([_over(float(figure(new[mine])), float(figure(old[theirs])), inverse) for mine, theirs in draws])
-    ratios = ratios[np.isfinite(ratios) & (ratios > 0)]  # answers that came at once have no time per token
+    ratios = ratios[np.isfinite(ratios) & (ratios > 0)]  # answers that arrived in one chunk have no time per token
     if len(ratios) < RESAMPLES // 2:
         return Ratio(whole, None, None)
     spread = float(np.std(np.log(ratios))) * STUDENT[min(_blocks(new), len(STUDENT) + 1) - 2]
@@ -183,7 +183,7 @@ def _ratio(new: Requests, old: Requests, figure: Any, draws: list[Draw], inverse
 
 
 def _draws(new: Requests, old: Requests, paired: bool, dice: np.random.Generator) -> list[Draw]:
-    """Resamples: rounds first, for what disturbs a machine lasts longer than a request; then requests within them.
+    """Resamples of rounds first, since a disturbance lasts longer than a request, then of requests within them.
 
     Pairs are drawn together, so that neither a long answer nor a disturbed round counts as a difference.
     """
@@ -216,7 +216,7 @@ def _over(new: float, old: float, inverse: bool = False) -> float:
 
 
 def verdict(found: list[Comparison]) -> str:
-    """All levels in one line."""
+    """A verdict over all levels in one line."""
     said, alike, unknown = [], [], []
     for one in found:
         streams = str(one.concurrency)
@@ -240,7 +240,7 @@ def _streams(numbers: list[str]) -> str:
 
 
 def as_records(found: list[Comparison]) -> list[dict[str, Any]]:
-    """For JSON."""
+    """The comparisons as JSON."""
     return [
         {
             "max_concurrency": one.concurrency,

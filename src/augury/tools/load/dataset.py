@@ -1,4 +1,4 @@
-"""Prompts for a server under load: our own sets, or any file that people have at hand."""
+"""Prompts for a load test: the built-in sets, or a file in any of the common formats."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from augury.tools.replay.records import Conversation
 from augury.tools.replay.traces import TraceReader
 from augury.tools.shared.prompts import SETS
 
-Body = dict[str, Any]  # what a request says besides the options of the command line
-READ = 100_000  # lines of a file that are looked at, at most
+Body = dict[str, Any]  # a request's own fields, without the command line's options
+READ = 100_000  # maximum lines of a file that are read
 
 
 def load(name: str, wanted: int) -> list[Body]:
-    """The first prompts of a set or a file, at most so many as are wanted."""
+    """The first prompts of a set or a file, at most `wanted`."""
     if name in SETS:
         return [
             {"messages": prompt.messages()}
@@ -37,12 +37,12 @@ def load(name: str, wanted: int) -> list[Body]:
 
 
 def fingerprint(bodies: list[Body]) -> str:
-    """Tells data sets apart, so that only the same prompts are compared with each other."""
+    """A hash of the data set, so that only runs on the same prompts are compared prompt by prompt."""
     return hashlib.sha256(json.dumps(bodies, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def _own(path: Path, wanted: int) -> list[Body] | None:
-    """Lines of text, of JSON strings, of messages, or of OpenAI requests; None if it is a trace of another shape."""
+    """Prompts from lines of text, JSON strings, messages or OpenAI requests; None for a trace in another format."""
     try:
         with path.open(encoding="utf-8-sig") as file:
             first = next((line for line in file if line.strip()), "").strip()
@@ -81,7 +81,7 @@ def _is_messages(value: Any) -> bool:
 
 
 def _body(value: Any) -> Body | None:
-    """A line as a request: a string, messages, or a request's own JSON without an answer beside it."""
+    """A line as a request: a string, messages, or a request's own JSON; None if it has an answer with it."""
     if isinstance(value, str):
         return {"prompt": value}
     if _is_messages(value):
@@ -97,7 +97,7 @@ def _body(value: Any) -> Body | None:
 
 
 def _asked(conversation: Conversation) -> Body | None:
-    """A recorded conversation up to its last response: what a client asked then."""
+    """A recorded conversation as a request: everything up to its last response; None if that is empty."""
     responses = conversation.responses
     turns = conversation.turns[: responses[-1]] if responses else conversation.turns
     if not turns or not any(turn.said for turn in turns):
@@ -110,7 +110,7 @@ def _asked(conversation: Conversation) -> Body | None:
 
 
 def fitted(body: Body, chat: bool) -> Body:
-    """The same prompt for the other route: a bare text as a question, or the last question as a bare text."""
+    """The prompt converted to the chosen route: a text becomes a user message, or messages become one text."""
     if chat and "messages" not in body:
         if not isinstance(body["prompt"], str):
             raise ConfigError("--endpoint chat: the data set holds token ids; use --endpoint completions.")
@@ -125,7 +125,7 @@ def fitted(body: Body, chat: bool) -> Body:
 
 
 def marked(body: Body, line: str) -> Body:
-    """The prompt with a first line of its own, so that no prefix cache knows it; token ids are left as they are."""
+    """The prompt with its own first line, so that no prefix cache holds it; token ids are left unchanged."""
     if "messages" in body:
         messages = list(body["messages"])
         at = next((i for i, m in enumerate(messages) if m.get("role") == "user"), 0)

@@ -1,4 +1,4 @@
-"""Load: so many requests at once, or at a rate, until so many are done."""
+"""Generates load: a number of requests at a concurrency or a rate."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ WARM_TOKENS = 16
 
 @dataclass(slots=True)
 class Round:
-    """What one stretch of load came to."""
+    """The results of one stretch of load and its duration in seconds."""
 
     outcomes: list[RequestResult] = field(default_factory=list)
     seconds: float = 0.0
@@ -26,12 +26,12 @@ class Round:
 class ArrivalPattern:
     """How requests arrive."""
 
-    rate: float = float("inf")  # a second; infinite: as soon as there is room
+    rate: float = float("inf")  # per second; infinite: as soon as a stream is free
     burstiness: float = 1.0  # 1: Poisson; smaller: in bursts; larger: evenly
     seed: int = 0
 
     def arrivals(self, count: int) -> list[float]:
-        """Seconds from the beginning at which requests arrive."""
+        """Arrival times in seconds from the start."""
         if self.rate == float("inf"):
             return [0.0] * count
         gaps = np.random.default_rng(self.seed).gamma(self.burstiness, 1 / (self.rate * self.burstiness), count)
@@ -39,18 +39,18 @@ class ArrivalPattern:
 
 
 class Stopped:
-    """Whether the user wants it to end, and what is then to be cancelled."""
+    """Whether the user has asked to stop, and the tasks to cancel then."""
 
     def __init__(self) -> None:
         self.asked = False
         self._tasks: set[asyncio.Task[None]] = set()
 
     def watch(self, tasks: Sequence[asyncio.Task[None]]) -> None:
-        """Remember what runs."""
+        """Remember the tasks in progress."""
         self._tasks = set(tasks)
 
     def __call__(self) -> None:
-        """End it."""
+        """Stop: cancel the tasks in progress."""
         self.asked = True
         for task in self._tasks:
             task.cancel()
@@ -64,7 +64,7 @@ async def run_round(
     stopped: Stopped,
     tick: Callable[[], None],
 ) -> Round:
-    """Send the bodies with at most so many at once; those that had not ended when the user stopped it are left out."""
+    """Send the bodies, at most `concurrency` at once; requests that the user's stop interrupts are left out."""
     done, room = Round(), asyncio.Semaphore(concurrency)
     begun = time.perf_counter()
 

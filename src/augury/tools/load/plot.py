@@ -1,4 +1,4 @@
-"""The Pareto picture: what one user gets against what all get, a line for each server."""
+"""The Pareto plot: throughput per user against total throughput, one line per server."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from augury.tools.shared.plots import COLORS, figure, save, tidy
 
 
 def plot(results: dict[str, list[dict[str, Any]]], conditions: str, path: Path) -> None:
-    """Draw the figures into a PNG; a point is a concurrency, and further up and right is better."""
+    """Plot the figures into a PNG; each point is a concurrency, and up and right is better."""
     made, axes = figure(8.0, 5.6)
     axis = axes[0, 0]
     for color, (name, levels) in zip(COLORS * 2, results.items(), strict=False):

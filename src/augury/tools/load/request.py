@@ -1,4 +1,4 @@
-"""One request to a server, from the first byte sent to the last event, and what it tells of time and tokens."""
+"""One request to a server, from the first byte sent to the last event, with its times and token counts."""
 
 from __future__ import annotations
 
@@ -13,40 +13,40 @@ from augury.tools.load.stream import Address, Connection, StreamError, connect
 
 @dataclass(slots=True)
 class RequestResult:
-    """What one request came to; times in seconds."""
+    """The outcome of one request; times in seconds."""
 
-    prompt: int  # which of the data set
+    prompt: int  # index in the data set
     start: float
-    round: int = 0  # which turn of its server
+    round: int = 0  # index of its server's turn
     ttft: float = 0.0
     latency: float = 0.0
     itl: list[float] = field(default_factory=list)  # between chunks, not tokens
     input_tokens: int = 0
     output_tokens: int = 0
-    told: bool = False  # the server said how many tokens; otherwise chunks are counted
+    told: bool = False  # the server reported the token counts; otherwise chunks are counted
     kind: str = ""  # of the error
     error: str = ""
 
     @property
     def ok(self) -> bool:
-        """Whether it came to its end."""
+        """Whether the request completed without an error."""
         return not self.kind
 
     @property
     def tpot(self) -> float | None:
-        """Seconds for each token after the first."""
+        """Seconds per token after the first; None if there is only one."""
         return (self.latency - self.ttft) / (self.output_tokens - 1) if self.output_tokens > 1 else None
 
 
 class _Events:
-    """Reads the events of one answer as they come."""
+    """Reads the events of one answer as they arrive."""
 
     def __init__(self, outcome: RequestResult) -> None:
         self.outcome, self.latest = outcome, 0.0
         self.chunks, self.ended = 0, False
 
     def take(self, now: float, data: bytes) -> None:
-        """One `data:` line."""
+        """Process one `data:` line, received at `now`."""
         if data == b"[DONE]":
             self.ended = True
             return
@@ -87,7 +87,7 @@ class _Events:
 
 
 def _says(choice: dict[str, Any]) -> bool:
-    """Whether a choice brings tokens; half a character is a token, too."""
+    """Whether a choice carries tokens; one that decodes to no text yet, as part of a character, counts too."""
     delta = choice.get("delta")
     if not isinstance(delta, dict):
         return bool(choice.get("text")) or bool(choice.get("token_ids"))
@@ -96,14 +96,14 @@ def _says(choice: dict[str, Any]) -> bool:
 
 
 class Client:
-    """Sends requests to one server; each caller brings a place in which its connection is kept."""
+    """Sends requests to one server, reusing idle connections."""
 
     def __init__(self, base: str, path: str, authorization: str | None, timeout: float) -> None:
         self.address, self.path, self.timeout = Address(base, authorization), path, timeout
         self._idle: list[Connection] = []
 
     async def send(self, prompt: int, body: bytes) -> RequestResult:
-        """One request; whatever goes wrong is in the outcome."""
+        """Send one request; errors are reported in the outcome, not raised."""
         outcome = RequestResult(prompt, time.perf_counter())
         try:
             await asyncio.wait_for(self._sent(outcome, body), self.timeout)
@@ -120,7 +120,7 @@ class Client:
             try:
                 status = await connection.ask(request, events.take)
             except StreamError as error:
-                # A connection that was kept may be closed just as it is used again; that is no failure of the server.
+                # The server may close a kept connection just as it is reused, which is not a failure; retry once.
                 if error.kind != "connection lost" or not connection.used:
                     raise
                 connection = await connect(self.address, self.timeout)
@@ -131,14 +131,14 @@ class Client:
         _judge(outcome, events, status, connection.body)
 
     async def _connection(self) -> Connection:
-        """One that is kept and that the server has not closed since, or a new one."""
+        """An idle connection that is still open, or a new one."""
         while self._idle:
             if (kept := self._idle.pop()).open:
                 return kept
         return await connect(self.address, self.timeout)
 
     def close(self) -> None:
-        """End every connection."""
+        """Close every idle connection."""
         for connection in self._idle:
             connection.close()
         self._idle.clear()
@@ -155,14 +155,14 @@ def _judge(outcome: RequestResult, events: _Events, status: int, body: bytes) ->
         outcome.kind, outcome.error = "stream cut", "the stream ended without a finish_reason or [DONE]"
     elif not events.chunks and not outcome.output_tokens:
         outcome.kind, outcome.error = "empty", "the answer holds no token"
-    if not events.chunks:  # tokens without text: they came with the last event at the latest
+    if not events.chunks:  # tokens without text arrived with the last event at the latest
         outcome.latency = outcome.ttft = time.perf_counter() - outcome.start
     if not outcome.told:
         outcome.output_tokens = events.chunks
 
 
 def _said(body: bytes) -> str:
-    """An error's message out of its JSON, or its text."""
+    """The message of an error response, from its JSON or as text."""
     try:
         return _message(json.loads(body))
     except ValueError:

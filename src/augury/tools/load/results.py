@@ -1,4 +1,4 @@
-"""The figures of one level of load, under the keys of `vllm bench serve`."""
+"""The figures of one concurrency level, under the keys of `vllm bench serve`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from augury.tools.load.request import RequestResult
 from augury.tools.load.scrape import spec_decode_keys
 
 PERCENTILES = (50, 90, 95, 99)
-# Lists with a value for each request; they are saved, so that a later run can be compared with this one.
+# Lists with one value per request; they are saved so that a later run can be compared with this one.
 DETAILS = ("prompts", "rounds", "input_lens", "output_lens", "ttfts", "itls", "latencies", "start_times", "errors")
 
 
@@ -29,20 +29,20 @@ class Level:
 
     @property
     def good(self) -> list[RequestResult]:
-        """Requests that came to their end."""
+        """Requests that completed."""
         return [outcome for outcome in self.outcomes if outcome.ok]
 
     def failures(self) -> Counter[str]:
-        """How many failed, by kind."""
+        """The number of failed requests by kind."""
         return Counter(outcome.kind for outcome in self.outcomes if not outcome.ok)
 
     def first_errors(self) -> dict[str, str]:
-        """The first message of each kind."""
+        """The first error message of each kind."""
         return {outcome.kind: outcome.error for outcome in reversed(self.outcomes) if not outcome.ok}
 
 
 def as_result(level: Level, told: dict[str, Any]) -> dict[str, Any]:
-    """One object as vLLM's bench writes it, followed by our own keys and the lists of single requests."""
+    """One object as vLLM's bench writes it, followed by our own keys and the per-request lists."""
     good, seconds = level.good, level.seconds or float("nan")
     read, written = (sum(getattr(one, name) for one in good) for name in ("input_tokens", "output_tokens"))
     result = {
@@ -63,7 +63,7 @@ def as_result(level: Level, told: dict[str, Any]) -> dict[str, Any]:
     result |= _spread("tpot", [one.tpot for one in good if one.tpot is not None])
     result |= _spread("itl", [gap for one in good for gap in one.itl])
     result |= _spread("e2el", [one.latency for one in good])
-    # Without an answer of ours, what the server counted is the traffic of others.
+    # If none of our requests succeeded, the server's counters are other clients' traffic.
     result |= spec_decode_keys(level.counted if good else [])
     result |= {
         "output_throughput_per_user": per_user(good),
@@ -90,13 +90,13 @@ def _details(level: Level) -> dict[str, Any]:
 
 
 def per_user(good: list[RequestResult]) -> float:
-    """Tokens a second that one user receives, waiting for the first included."""
+    """Output tokens per second for one user, including the wait for the first token."""
     spent = sum(one.latency for one in good)
     return sum(one.output_tokens for one in good) / spent if spent else 0.0
 
 
 def _spread(name: str, seconds: list[float]) -> dict[str, float | None]:
-    """Mean, median, deviation and percentiles in milliseconds; None where nothing was measured."""
+    """Mean, median, standard deviation and percentiles in milliseconds; None if nothing was measured."""
     if not seconds:
         names = ("mean", "median", "std", *(f"p{share}" for share in PERCENTILES))
         return {f"{which}_{name}_ms": None for which in names}
@@ -110,5 +110,5 @@ def _spread(name: str, seconds: list[float]) -> dict[str, float | None]:
 
 
 def brief(result: dict[str, Any]) -> dict[str, Any]:
-    """A result without the lists of single requests."""
+    """A result without the per-request lists."""
     return {key: value for key, value in result.items() if key not in DETAILS}

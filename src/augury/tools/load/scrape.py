@@ -1,4 +1,4 @@
-"""The server's own counters of speculation, read before and after, by the names that vLLM's bench gives them."""
+"""The server's own speculation counters, read before and after, under the keys of vLLM's bench."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ SETTLED = 3.0  # seconds to wait until the last step has been counted
 
 
 class Counted(NamedTuple):
-    """Counters of speculation at one moment, over all engines and models."""
+    """Speculation counters and running requests at one moment, over all engines and models."""
 
     drafting: Drafting
     running: float
 
 
 def counted(server: Server) -> Counted | None:
-    """What /metrics says now; None if there are none, or no speculation in them: other servers have none."""
+    """The counters in /metrics now; None if the server has no metrics or no speculation counters."""
     try:
         reading = over_all(scrape(server))
     except Unreadable:
@@ -31,7 +31,7 @@ def counted(server: Server) -> Counted | None:
 
 
 def counted_when_idle(base: str, authorization: str | None = None) -> Drafting | None:
-    """The counters once nothing runs any more and two readings agree."""
+    """The counters once nothing is running and two readings agree, or after three seconds."""
     server = Server(base)
     server.authorization = authorization
     limit, before = time.monotonic() + SETTLED, counted(server)
@@ -46,14 +46,14 @@ def counted_when_idle(base: str, authorization: str | None = None) -> Drafting |
 
 
 def gained(before: Drafting | None, after: Drafting | None) -> Drafting | None:
-    """What was counted in between; None if that cannot be told, as after a restart."""
+    """The difference of two readings; None if it is unknown, as after a restart."""
     if before is None or after is None or after.drafts < before.drafts:
         return None
     return after - before
 
 
 def spec_decode_keys(parts: list[Drafting | None]) -> dict[str, Any]:
-    """The keys of `vllm bench serve` over all parts; as there, the rate is in per cent and the positions are shares."""
+    """The keys of `vllm bench serve` over all parts; as there, the rate is a percentage and positions are shares."""
     known = [part for part in parts if part is not None]
     total = sum(known, Drafting())
     if len(known) < len(parts) or total.rate is None or total.length is None:

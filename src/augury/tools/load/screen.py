@@ -1,4 +1,4 @@
-"""What a sweep and a comparison look like on a terminal."""
+"""Shows a sweep and a comparison in a terminal."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ DRIFT = (
     "Intervals are 95 %, over requests and stretches of each run. The runs were at different times: what else changed "
     "in between is not in them (--baseline-url lets two servers take turns)."
 )
-NARROW = 110  # columns below which a table leaves out what the JSON has too
+NARROW = 110  # columns below which a table omits some figures, which the JSON still has
 
 
 def show(console: Console, conditions: dict[str, Any], results: dict[str, list[dict[str, Any]]]) -> None:
-    """A table for each server, errors, and what to make of the figures."""
+    """Print a table for each server, the errors, and how to interpret the figures."""
     _say(console, conditions_line(conditions))
     for name, levels in results.items():
         measured = [level for level in levels if level["completed"]]
@@ -45,7 +45,7 @@ def show(console: Console, conditions: dict[str, Any], results: dict[str, list[d
 
 
 def conditions_line(conditions: dict[str, Any]) -> str:
-    """What the figures depend on, in one line."""
+    """The conditions of the measurement in one line."""
     parts = [
         conditions["model"],
         f"{conditions['dataset']} ({conditions['prompts']} prompts)",
@@ -103,7 +103,7 @@ def _table(name: str, levels: list[dict[str, Any]], narrow: bool) -> Table:
 
 
 def _figure(value: float | None) -> str:
-    """Nothing where no answer has a second token."""
+    """A figure as text; empty if no answer has a second token."""
     return f"{value:.1f}" if value is not None else ""
 
 
@@ -126,7 +126,7 @@ def _streams(number: int) -> str:
 def show_comparison(
     console: Console, found: list[Comparison], new: str, old: str, differences: list[str] | None
 ) -> None:
-    """Ratios with their intervals, and the verdict; `differences` is None where both were measured in one run."""
+    """Print ratios with intervals and the verdict; `differences` is None if both were measured in one run."""
     table = Table(
         title=f"{new} against {old} (above 1: {new} is better)",
         title_justify="left",
@@ -149,7 +149,7 @@ def show_comparison(
 
 
 def said(ratio: Ratio) -> str:
-    """A ratio as people read it."""
+    """A ratio as text, with its interval if there is one."""
     if ratio.low is None or ratio.high is None:
         return f"{ratio.value:.2f}x"
     return f"{ratio.value:.2f}x ({ratio.low:.2f}-{ratio.high:.2f})"

@@ -1,7 +1,7 @@
 """One HTTP/1.1 connection to a streaming server, as an asyncio protocol over h11.
 
-Not by httpx because what is measured here is microseconds: an event is stamped in the very call in which the loop hands
-its bytes over, no task is woken for it, and a core carries far more streams than a server sends.
+httpx is not used because microseconds matter here: an event is timestamped in the very call in which the loop delivers
+its bytes, no task is woken for it, and a core handles far more streams than a server sends.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ LONGEST_LINE = 1 << 24
 
 
 class StreamError(Exception):
-    """A stream that did not go as it should; `kind` is what it is counted under."""
+    """A stream that failed; `kind` is the category under which it is counted."""
 
     def __init__(self, kind: str, message: str) -> None:
         super().__init__(message)
@@ -27,7 +27,7 @@ class StreamError(Exception):
 
 
 class Address:
-    """Where a server listens, and what every request to it says."""
+    """A server's address and the headers of every request to it."""
 
     def __init__(self, base: str, authorization: str | None) -> None:
         parts = urlsplit(base)
@@ -38,18 +38,18 @@ class Address:
         self._headers |= {"Accept": "text/event-stream"} | ({"Authorization": authorization} if authorization else {})
 
     def post(self, path: str, body: bytes) -> tuple[h11.Request, h11.Data, h11.EndOfMessage]:
-        """A request, head and body."""
+        """The h11 events of a POST request."""
         headers = list((self._headers | {"Content-Length": str(len(body))}).items())
         head = h11.Request(method="POST", target=f"{self._path}{path}", headers=headers)
         return head, h11.Data(data=body), h11.EndOfMessage()
 
 
 class Connection(asyncio.Protocol):
-    """Sends one request after another and gives the events of each, with the time at which they came."""
+    """Sends one request after another and passes on the events of each with their arrival times."""
 
     def __init__(self) -> None:
         self.open = False
-        self.used = False  # whether an answer has come over it
+        self.used = False  # whether it has already served a request
         self._http = h11.Connection(h11.CLIENT, max_incomplete_event_size=LONGEST_HEAD)
         self._transport: asyncio.Transport | None = None
         self._done: asyncio.Future[int] | None = None
@@ -57,11 +57,11 @@ class Connection(asyncio.Protocol):
 
     def _clear(self) -> None:
         self._begun, self._status = False, 0
-        self._lines = b""  # bytes of the body that are not yet a whole line
-        self._plain: list[bytes] = []  # the body of an answer that is no stream
+        self._lines = b""  # bytes of the body's last, incomplete line
+        self._plain: list[bytes] = []  # the body of a response that is not a stream
 
     async def ask(self, request: Iterable[h11.Event], on_event: Callable[[float, bytes], None]) -> int:
-        """Send a request; each `data:` line goes to `on_event`; gives the status once the answer has ended."""
+        """Send a request, pass each `data:` line to `on_event`, and return the status once the response has ended."""
         assert self._transport is not None and self.open and self._done is None
         self._clear()
         self._on_event = on_event
@@ -79,22 +79,22 @@ class Connection(asyncio.Protocol):
 
     @property
     def body(self) -> bytes:
-        """What an answer that was no stream said."""
+        """The body of a response that was not a stream."""
         return b"".join([*self._plain, self._lines])
 
     def close(self) -> None:
-        """End the connection."""
+        """Close the connection."""
         self.open = False
         if self._transport is not None:
             self._transport.close()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """The loop says that it is open."""
+        """Called by the loop when the connection is open."""
         assert isinstance(transport, asyncio.Transport)
         self._transport, self.open = transport, True
 
     def connection_lost(self, error: Exception | None) -> None:
-        """The loop says that it is closed, which ends an answer without a length and cuts any other off."""
+        """Called by the loop on closing, which ends a response without a length and cuts off any other."""
         self.open = False
         if self._waits and self._begun and error is None:
             self._take(b"", time.perf_counter(), "stream cut", "the server closed the connection midway")
@@ -102,8 +102,8 @@ class Connection(asyncio.Protocol):
         self._fail(kind, f"the server closed the connection {when}")
 
     def data_received(self, data: bytes) -> None:
-        """The loop hands bytes over."""
-        if not data:  # which h11 would take for the end
+        """Called by the loop with received bytes."""
+        if not data:  # h11 would take it as the end of the stream
             return
         self._begun = True
         self._take(data, time.perf_counter(), "not HTTP", f"cannot read {data[:60]!r}")
@@ -113,7 +113,7 @@ class Connection(asyncio.Protocol):
         return self._done is not None and not self._done.done()
 
     def _take(self, data: bytes, now: float, kind: str, message: str) -> None:
-        """Bytes through the parser, as far as they go; `kind` and `message` say what it is if they are no answer."""
+        """Parse received bytes; if they are not a valid response, it fails with `kind` and `message`."""
         if not self._waits:
             return
         try:
@@ -135,7 +135,7 @@ class Connection(asyncio.Protocol):
             self._done.set_exception(StreamError(kind, message))
 
     def _body(self, part: bytes, now: float) -> None:
-        """Bytes of the answer: events by the line, or the text of an error."""
+        """Process bytes of the body: events line by line, or the text of an error."""
         if self._status != 200:
             self._plain.append(part)
             return
@@ -146,11 +146,11 @@ class Connection(asyncio.Protocol):
             if line.startswith(b"data:"):
                 self._on_event(now, line[5:].strip())
             elif line[:1] == b"{":
-                self._plain.append(line)  # an answer that is no stream at all
+                self._plain.append(line)  # a response that is not a stream at all
 
 
 async def connect(address: Address, timeout: float) -> Connection:
-    """Open a connection, or say why not."""
+    """Open a connection; a StreamError if that fails."""
     loop = asyncio.get_running_loop()
     try:
         opening = loop.create_connection(Connection, address.host, address.port, ssl=address.tls)

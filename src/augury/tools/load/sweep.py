@@ -17,66 +17,66 @@ from augury.tools.load.request import Client
 from augury.tools.load.results import Level
 from augury.tools.load.scrape import counted_when_idle, gained
 
-ROUNDS = 6  # turns of each server at one concurrency
-EACH = 4  # requests for each stream, where their number is not given; three times as many where two servers take turns
+ROUNDS = 6  # maximum turns of each server at one concurrency
+EACH = 4  # default requests per stream; three times as many if two servers take turns
 WARM = "Count slowly from one to twenty, in words."
 
 
 @dataclass(frozen=True, slots=True)
 class BenchServer:
-    """A server, what it calls its model, and what every request to it says besides."""
+    """A server, its name for the model, and extra fields for every request to it."""
 
     name: str
     base: str
     model: str
     authorization: str | None = None  # the header's value
     extra: dict[str, Any] = field(default_factory=dict)
-    again: bool = False  # the other server of a comparison is this very one
+    again: bool = False  # both servers of a comparison are this one
 
 
 @dataclass(frozen=True, slots=True)
 class SweepPlan:
-    """What is asked of every server."""
+    """The requests and settings of a sweep, the same for every server."""
 
     prompts: list[Body]
     concurrencies: list[int]
-    num_prompts: int  # at each concurrency; 0: by the number of streams
+    num_prompts: int  # at each concurrency; 0: derived from the number of streams
     chat: bool
     options: dict[str, Any]  # fields of every request
     seed: int | None
     traffic: ArrivalPattern
     timeout: float
     turns: bool = False  # two servers take turns
-    reuse: bool = False  # send prompts as they are, again and again
+    reuse: bool = False  # send prompts unchanged and repeatedly
 
     @property
     def path(self) -> str:
-        """The route."""
+        """The URL path of the route."""
         return "/v1/chat/completions" if self.chat else "/v1/completions"
 
     def count(self, concurrency: int) -> int:
-        """Requests at one concurrency."""
+        """The number of requests at one concurrency."""
         return self.num_prompts or max(4, concurrency) * EACH * (3 if self.turns else 1)
 
     def rounds(self, concurrency: int) -> int:
-        """Turns at one concurrency: one server has one; two take turns, each long enough to fill its streams twice."""
+        """Turns at one concurrency: one for a single server; of two servers, each turn fills its streams twice."""
         return max(1, min(ROUNDS, self.count(concurrency) // (2 * concurrency))) if self.turns else 1
 
     def bodies(self, concurrency: int, server: BenchServer) -> list[tuple[int, bytes]]:
-        """Every request, with the number of its prompt."""
+        """Every request body, with the index of its prompt."""
         made = []
         for number in range(self.count(concurrency)):
             prompt = number % len(self.prompts)
             seeded = {} if self.seed is None else {"seed": self.seed + number}
             asked = self.prompts[prompt]
             if not self.reuse:
-                # By concurrency and number, so that every run and every server gets the same; b where one is both.
+                # By concurrency and number, so that all runs and servers get the same; b: the same server again.
                 asked = marked(asked, f"Request {concurrency}-{number + 1}{'b' * server.again}.")
             made.append((prompt, self._body(asked, server, seeded)))
         return made
 
     def warm_ups(self, concurrency: int, server: BenchServer) -> list[tuple[int, bytes]]:
-        """Short requests with a prompt of their own, one for each stream."""
+        """Short warm-up requests with a prompt of their own, one per stream."""
         length = min(WARM_TOKENS, self.options.get("max_tokens") or WARM_TOKENS)
         asked = {"prompt": WARM}
         return [(-1, self._body(asked, server, {"max_tokens": length}))] * concurrency
@@ -88,17 +88,17 @@ class SweepPlan:
 
 @dataclass(slots=True)
 class Sweep:
-    """What has been measured so far, by server and concurrency."""
+    """The measurements so far, by server and concurrency."""
 
     levels: dict[str, list[Level]] = field(default_factory=dict)
     interrupted: bool = False
 
 
 def run(plan: SweepPlan, servers: list[BenchServer], tick: Callable[[str], None]) -> Sweep:
-    """The whole sweep; Ctrl-C ends it and keeps what was measured."""
+    """Run the whole sweep; Ctrl-C ends it and keeps what was measured."""
     sweep = Sweep({server.name: [] for server in servers})
     gc.collect()
-    gc.freeze()  # what is there already need not be looked at while time is measured
+    gc.freeze()  # so that collections during the measurement skip existing objects
     try:
         asyncio.run(_run(plan, servers, tick, sweep))
     finally:
@@ -111,7 +111,7 @@ async def _run(plan: SweepPlan, servers: list[BenchServer], tick: Callable[[str]
 
     def stop() -> None:
         stopped()
-        loop.remove_signal_handler(signal.SIGINT)  # a second time means it
+        loop.remove_signal_handler(signal.SIGINT)  # a second Ctrl-C interrupts at once
 
     loop.add_signal_handler(signal.SIGINT, stop)
     clients = {server.name: Client(server.base, plan.path, server.authorization, plan.timeout) for server in servers}
@@ -135,7 +135,7 @@ async def _level(
     tick: Callable[[str], None],
     sweep: Sweep,
 ) -> None:
-    """One concurrency: every server warmed up, then turns, in the opposite order every other time."""
+    """Measure one concurrency: warm up every server, then take turns, reversing the order every other turn."""
     levels = {server.name: Level(concurrency) for server in servers}
     rounds = plan.rounds(concurrency)
     for number in range(rounds):

@@ -1,1 +1,1 @@
-"""`augury models`: the cache of models."""
+"""`augury models`: the model cache."""

@@ -1,4 +1,4 @@
-"""`augury models`: what is in the cache, and how it gets there and leaves."""
+"""`augury models`: list, fetch and check what is in the cache."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ _DEFAULT_NAMES = {store.DEFAULT_FILE, f"{Path(store.DEFAULT_FILE).stem}-{store.D
 
 
 def pull(name: str, quiet: bool) -> tuple[Path, bool]:
-    """Fetch a model: where it is, and whether it is ready to run."""
+    """Fetch a model; returns its path and whether it is ready to run."""
     if name == store.DEFAULT and find_spec("gguf") is None:
         return store.pull_default(quiet=quiet), False  # converting it needs the engine
     return store.resolve(name, quiet=quiet), True
 
 
 def verify(name: str) -> list[Path]:
-    """Read a model's files and check them against what was downloaded or written."""
+    """Check a model's files against their checksums and return their paths; a ModelError if one is damaged."""
     found = entries_of(name)
     for entry in found:
         if entry.kind == "converted":
@@ -34,10 +34,10 @@ def verify(name: str) -> list[Path]:
 
 
 def entries_of(name: str) -> list[store.CachedModel]:
-    """The cache entries a name means: 'default' is the download and its conversion."""
+    """The cache entries that a name refers to; 'default' is the download and its conversion."""
     names = _DEFAULT_NAMES if name == store.DEFAULT else {name}
     found = [entry for entry in store.entries() if entry.name in names]
     if not found:
         hint = "`augury models pull default` fetches it" if name == store.DEFAULT else "`augury models` lists what is"
         raise ModelError(f"{name}: not in the cache; {hint}.")
-    return sorted(found, key=lambda entry: entry.kind, reverse=True)  # the download, then what was made of it
+    return sorted(found, key=lambda entry: entry.kind, reverse=True)  # the download, then its conversion

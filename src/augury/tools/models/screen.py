@@ -1,4 +1,4 @@
-"""What `augury models` prints: text, or one JSON object."""
+"""The output of `augury models`: text, or one JSON object."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def pull(name: str, as_json: bool) -> None:
 
 
 def show(name: str, as_json: bool) -> None:
-    """Print what is known of one model without loading it."""
+    """Print what is known about one model without loading it."""
     found = actions.entries_of(name)
     facts = _facts(found[-1].path)
     if as_json:
@@ -67,7 +67,7 @@ def show(name: str, as_json: bool) -> None:
 
 
 def remove(name: str, as_json: bool) -> None:
-    """Delete a model from the cache and print what that freed."""
+    """Delete a model from the cache and print the space freed."""
     freed = store.remove(name)
     if as_json:
         return print_json({"name": name, "freed_bytes": freed})
@@ -76,7 +76,7 @@ def remove(name: str, as_json: bool) -> None:
 
 
 def verify(name: str, as_json: bool) -> None:
-    """Check a model's files and print how many were read."""
+    """Check a model's files and print how many were checked."""
     checked = actions.verify(name)
     if as_json:
         return print_json({"name": name, "verified": [str(path) for path in checked]})

@@ -1,4 +1,4 @@
-"""Alerts: when they fire, what they say, what to do first. None fires where there is no traffic to judge."""
+"""Alerts: when they fire, what they say, what to do first. None fires without traffic to judge by."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from augury.tools.monitor.settings import FEWEST_DRAFTED, FEWEST_DRAFTS, KitSett
 from augury.tools.shared.templates import fill
 
 MARK = re.compile("@(model|value|where|engine|which|k)")
-RUNBOOK = "RUNBOOK.md"  # beside the README of the kit
+RUNBOOK = "RUNBOOK.md"  # next to the kit's README
 MODEL = "{{ $labels.model_name }}"
 SHARE = "{{ $value | humanizePercentage }}"
-# A model's alert names the server where `augury diagnose` will see most: the busiest, or a worse one.
+# A model's alert names the server where `augury diagnose` will see most: the busiest, or one with the fault.
 BUSIEST = "topk(1, augury:engine_generation_tokens:rate5m{%s})"
 
 
@@ -32,7 +32,7 @@ class Alert:
     published: str | None = None  # where an operator serves the runbook
 
     def rule(self) -> dict[str, Any]:
-        """As the rule file has it."""
+        """The alert as an entry of the rule file."""
         return {
             "alert": self.name,
             "expr": self.expr,
@@ -42,7 +42,7 @@ class Alert:
         }
 
     def annotations(self, **words: str) -> dict[str, str]:
-        """Its sentences, with these words for the marks in them, and its section of the runbook."""
+        """Its sentences, with their marks replaced by these words, and a link to its section of the runbook."""
         said = {"summary": self.summary, "description": self.meaning, "first_step": self.first}
         marks = {"model": MODEL, "value": SHARE} | words
         sentences = {name: MARK.sub(lambda found: marks[found[1]], text) for name, text in said.items()}
@@ -51,10 +51,10 @@ class Alert:
 
 
 def alerts(settings: KitSettings) -> list[Alert]:
-    """Every alert that can be judged with these settings."""
+    """Every alert that these settings allow."""
 
     def server(query: str) -> str:
-        """A template that gives the address of the server that a query finds."""
+        """A template for the address of the server that a query finds."""
         return f'{_asked(settings, query)}{{{{ . | first | label "instance" }}}}{{{{ else }}}}HOST:PORT{{{{ end }}}}'
 
     words = {
@@ -92,7 +92,7 @@ def _parts(settings: KitSettings) -> dict[str, Any]:
 
 
 def _asked(settings: KitSettings, query: str, labels: tuple[str, ...] = ()) -> str:
-    """The beginning of a template that asks Prometheus about the alert's model; %s becomes its labels."""
+    """The beginning of a template that queries Prometheus for the alert's labels, which replace %s."""
     labels = labels or settings.model_labels
     matchers = ",".join(f"{label}=%q" for label in labels)
     values = " ".join(f"$labels.{label}" for label in labels)
@@ -100,7 +100,7 @@ def _asked(settings: KitSettings, query: str, labels: tuple[str, ...] = ()) -> s
 
 
 def _low(settings: KitSettings, rate: str, first: str) -> str:
-    """When acceptance is low: the rate, or the first position alone."""
+    """The PromQL condition for low acceptance: by the rate, or by the first position alone."""
     conditions = []
     if settings.min_acceptance is not None:
         beside = f" and {first} < {settings.first_beside:g}" if settings.first_beside is not None else ""
@@ -111,7 +111,7 @@ def _low(settings: KitSettings, rate: str, first: str) -> str:
 
 
 def _which(settings: KitSettings) -> str:
-    """A template that says which of the two rules is broken; the first position explains a low rate too."""
+    """A template that says which of the two rules is broken, the first position's if both are."""
     first = "{{ . | first | value | humanizePercentage }}"
     rate = rate_low(settings, SHARE, first)
     if settings.first_alone is None:
@@ -124,7 +124,7 @@ def _which(settings: KitSettings) -> str:
 
 
 def left_out(settings: KitSettings) -> dict[str, str]:
-    """Alerts that these settings do not allow, and why."""
+    """Alerts that these settings do not allow, by name, with the reason."""
     missing = {}
     if settings.min_acceptance is settings.first_alone is None:
         missing["AuguryAcceptanceLow"] = (
@@ -144,7 +144,7 @@ def left_out(settings: KitSettings) -> dict[str, str]:
 
 
 def rate_low(settings: KitSettings, rate: str, first: str) -> str:
-    """What is said where the rate is what is wrong."""
+    """The sentence for a low rate."""
     said = f"{rate} of the drafted tokens are accepted, under {settings.min_acceptance or 0:.2f} for ten minutes"
     if settings.first_beside is None:
         return said
@@ -152,13 +152,13 @@ def rate_low(settings: KitSettings, rate: str, first: str) -> str:
 
 
 def first_low(settings: KitSettings, first: str) -> str:
-    """What is said where the first position is."""
+    """The sentence for a low first position."""
     bar = f"under {settings.first_alone or 0:.2f} for ten minutes"
     return f"the first drafted token is accepted in {first} of the drafts, {bar}"
 
 
 def none_useful(settings: KitSettings) -> str:
-    """What is said where not even the first position reaches the bar."""
+    """The sentence for when not even the first position reaches the bar."""
     if settings.model_based:
         return "not even the first position reaches it, so serve without speculation until the drafter is mended"
     return "not even the first position reaches it"

@@ -68,6 +68,6 @@ def init(
 
 
 def _command() -> str:
-    """The words it was called with, on one line, for the files to remember."""
+    """The command line it was called with, on one line in ASCII, to be recorded in the files."""
     words = ["augury", *sys.argv[1:]] if sys.argv[1:2] == ["monitor"] else ["augury", "monitor", "init"]
     return " ".join(shlex.join(words).split()).encode("ascii", "backslashreplace").decode().replace("`", "'")

@@ -1,6 +1,6 @@
-"""The Grafana dashboard: is speculation healthy, what does it cost, what do users feel, how full is the server.
+"""The Grafana dashboard: the health of speculation, its cost, the latency users see, and the server's load.
 
-`dashboard.yml` lists the panels, `grafana.yml` what Grafana wants said around them.
+`dashboard.yml` lists the panels, `grafana.yml` the settings that Grafana requires around them.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def dashboard(settings: KitSettings) -> dict[str, Any]:
 
 
 def _queries(settings: KitSettings) -> dict[str, Any]:
-    """The expressions that panels show, and words that go with them."""
+    """Queries, functions that build queries, and texts for the panels, by the names that dashboard.yml uses."""
     chosen = settings.selected(MODEL, 'engine=~"$engine"')
 
     def rate(counter: str, by: str = BY_MODEL) -> str:
@@ -92,7 +92,7 @@ def _position_text(settings: KitSettings) -> str:
 
 
 def _plain(settings: KitSettings, each: str, estimate: str) -> dict[str, str]:
-    """Title, explanation and query of the speed-up, as good as it can be told."""
+    """Title, text and query of the speed-up panel; without an estimate or a baseline, of the speed itself."""
     title, plain = "Speed-up against plain", settings.baseline_tok_s
     if settings.ours:
         text = "Estimated from steps with and without drafts at the same number of requests. Under 1 it does harm."
@@ -108,7 +108,7 @@ def _plain(settings: KitSettings, each: str, estimate: str) -> dict[str, str]:
 
 
 def _steps(settings: KitSettings, title: str) -> dict[str, Steps]:
-    """Colours from values upwards, by the names that panels have for them."""
+    """Threshold colours, each from a value upwards, by the names that the panels use."""
     low, healthy, bar = settings.min_acceptance or 0.3, settings.healthy, settings.min_position
     rate: Steps = [(None, "yellow"), (low, "green")]
     if healthy and healthy > low:
@@ -124,7 +124,7 @@ def _steps(settings: KitSettings, title: str) -> dict[str, Steps]:
 
 
 def _laid_out(rows: list[dict[str, Any]], steps: dict[str, Steps], grafana: dict[str, Any]) -> list[dict[str, Any]]:
-    """Panels numbered and placed: each row of them from left to right, one row below the other."""
+    """The panels numbered and placed from left to right, row by row."""
     made: list[dict[str, Any]] = []
     y = 0
     for row in rows:

@@ -1,4 +1,4 @@
-"""All files of the kit, and writing them without overwriting what an operator has changed."""
+"""All files of the kit, written without overwriting what an operator has changed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from augury.tools.shared.templates import fill, render
 
 
 def files(settings: KitSettings, command: str) -> dict[str, str]:
-    """Every file's text, by its place in the directory."""
+    """Every file's text, by its path in the directory."""
     written, missing = alerts(settings), left_out(settings)
     rules = {"groups": [{"name": "augury-alerts", "rules": [alert.rule() for alert in written]}]}
     left = [f"{name} is left out: {why}." for name, why in missing.items()]
@@ -43,13 +43,13 @@ def _first_words(text: str) -> str:
 
 
 def _runbook(names: set[str]) -> str:
-    """The sections of the alerts that were written."""
+    """The runbook with only the sections of these alerts."""
     head, *sections = render("monitor/runbook.md").split("\n## ")
     return "\n## ".join([head, *(one for one in sections if one.partition("\n")[0] in names)])
 
 
 def write(directory: Path, texts: dict[str, str], force: bool) -> list[Path]:
-    """Write them all, or none: what is there stays unless forced."""
+    """Write all files and return their paths; a ConfigError if one exists already, unless forced."""
     there = [name for name in texts if (directory / name).exists()]
     if there and not force:
         raise ConfigError(
@@ -67,10 +67,10 @@ def write(directory: Path, texts: dict[str, str], force: bool) -> list[Path]:
 
 
 class _Block(yaml.SafeDumper):
-    """No anchors: people read these files."""
+    """Writes YAML without anchors, because people read these files."""
 
     def ignore_aliases(self, data: Any) -> bool:
-        """Write equal parts out again."""
+        """Write out repeated parts in full."""
         return True
 
 

@@ -1,4 +1,4 @@
-"""PromQL label matchers: read as an operator writes them, written back with one way of quoting."""
+"""PromQL label matchers: parsed as an operator writes them, written back with uniform quoting."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ MATCHER = re.compile(
 )
 ESCAPE = re.compile(r"\\(x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|[0-7]{3}|.)", re.DOTALL)
 ESCAPED = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
-# Prometheus' regular expressions are RE2's: what Python understands and RE2 does not.
+# Syntax that Python accepts but RE2, which Prometheus uses, does not.
 NOT_RE2 = re.compile(r"\(\?(?!:|P<[A-Za-z_][A-Za-z0-9_]*>|[ims]+[:)])|[*+?}]\+|\{,|\\$")
 REPEATED = re.compile(r"\{(\d+)(?:,(\d*))?\}")
-MOST_REPEATS = 1000  # RE2 refuses more, also multiplied through groups; so deep nesting is refused here
+MOST_REPEATS = 1000  # RE2's limit, also on nested repetitions; here on the product of all
 LETTER_ESCAPES = re.compile(r"\\([A-Za-z0-9]|[^\x00-\x7f])")
 KNOWN_ESCAPES = set("dDsSwWafnrtv")
 GRAFANA_VARIABLE = re.compile(r"\$(?=[A-Za-z_{])")
@@ -35,23 +35,23 @@ class Matcher:
     value: str
 
     def __str__(self) -> str:
-        """As PromQL has it."""
+        """The matcher in PromQL."""
         return f"{self.label}{self.op}{quoted(self.value)}"
 
     def takes(self, value: str) -> bool:
-        """Whether a label's value meets it; a label that is not there has the value ''."""
+        """Whether a label's value satisfies the matcher; an absent label has the value ''."""
         if self.op in ("=", "!="):
             return (value == self.value) == (self.op == "=")
         return (re.fullmatch(self.value, value, re.DOTALL) is not None) == (self.op == "=~")
 
 
 def quoted(value: str) -> str:
-    """A string for PromQL and for series in promtool's tests."""
+    """A quoted string for PromQL and for the series in promtool's tests."""
     return '"' + value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n") + '"'
 
 
 def read_selector(text: str) -> list[Matcher]:
-    """The matchers of a selector such as `job="vllm", zone=~"eu-.*"`, with or without braces."""
+    """Parse the matchers of a selector such as `job="vllm", zone=~"eu-.*"`, with or without braces."""
     inner = text.strip()
     if inner.startswith("{") and inner.endswith("}"):
         inner = inner[1:-1].strip()
@@ -76,7 +76,7 @@ def model_matcher(pattern: str) -> Matcher:
 
 
 def checked(matcher: Matcher, option: str) -> Matcher:
-    """The matcher, if Prometheus and Grafana will both take it as it is meant."""
+    """The matcher itself; a ConfigError if Prometheus or Grafana would refuse or misread it."""
     value = matcher.value
     if any("\ud800" <= letter <= "\udfff" for letter in value) or "\x00" in value:
         raise ConfigError(f"{option}: {value!r} is no text in UTF-8.")
@@ -90,7 +90,7 @@ def checked(matcher: Matcher, option: str) -> Matcher:
 def _check_regex(pattern: str, option: str) -> None:
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("error")  # Python warns where others read a pattern differently
+            warnings.simplefilter("error")  # Python warns about patterns that other engines read differently
             re.compile(pattern, re.DOTALL)
     except (re.error, FutureWarning, DeprecationWarning, OverflowError, RecursionError) as error:
         raise ConfigError(f"{option}: {pattern!r} is no regular expression: {error}.") from None
@@ -114,7 +114,7 @@ def _unquoted(word: str, text: str) -> str:
 
 
 def _letter(escape: str, quote: str, text: str) -> str:
-    """What a backslash and these letters stand for in PromQL."""
+    """The character that a PromQL escape stands for."""
     if escape[0] in "xuU" and len(escape) > 1:
         number = int(escape[1:], 16)
     elif len(escape) == 3:
@@ -123,13 +123,13 @@ def _letter(escape: str, quote: str, text: str) -> str:
         return ESCAPED.get(escape, escape)
     else:
         raise ConfigError(f"--selector {text!r}: PromQL knows no \\{escape} in a string; write \\\\ for a backslash.")
-    if number > 0x10FFFF or (escape[0] not in "uU" and number > 0x7F):  # a single byte that is no character
+    if number > 0x10FFFF or (escape[0] not in "uU" and number > 0x7F):  # a single byte that is not a character
         raise ConfigError(f"--selector {text!r}: \\{escape} is no character; write it as it is.")
     return chr(number)
 
 
 def example_labels(matchers: Iterable[Matcher]) -> dict[str, str]:
-    """Labels that meet all matchers, for the series of unit tests."""
+    """Labels that satisfy all matchers, for the series of the unit tests; a ConfigError if none can be found."""
     by_label: dict[str, list[Matcher]] = {}
     for matcher in matchers:
         by_label.setdefault(matcher.label, []).append(matcher)

@@ -1,4 +1,4 @@
-"""Recording rules: what speculation does, by engine and by model, under names of our own."""
+"""Recording rules: the figures of speculation by engine and by model, under names of our own."""
 
 from __future__ import annotations
 

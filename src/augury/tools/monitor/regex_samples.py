@@ -1,4 +1,4 @@
-"""A text that a regular expression matches: the shortest that comes to mind, for the series of unit tests."""
+"""Short texts that a regular expression matches, for the series of the unit tests."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _LETTERS = "a0 -_/.:A"
 
 
 def sample(pattern: str) -> str:
-    """A text that the pattern matches as a whole, as far as one can be told without searching."""
+    """A text that the pattern should match as a whole; constructed without search, so the caller must verify it."""
     return _said(_PARSER.parse(pattern, re.DOTALL))
 
 
@@ -34,7 +34,7 @@ def _one(kind: str, value: Any) -> str:
 
 
 def _letter(kind: str, value: Any) -> str:
-    """A letter that meets a class."""
+    """A character that a class matches."""
     for letter in _LETTERS:
         if _within(kind, value, letter):
             return letter

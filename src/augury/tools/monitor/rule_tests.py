@@ -1,4 +1,4 @@
-"""Unit tests for promtool: for each alert a course of events in which it fires, and one in which it does not."""
+"""Unit tests for promtool: for each alert, a scenario in which it fires and one in which it does not."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from augury.tools.monitor.worlds import HOUR, World
 
 Test = dict[str, Any]
 DAY = 24 * HOUR
-USUAL_BAR = 0.4  # what a position has to reach
+USUAL_BAR = 0.4  # the usual minimum rate of a position
 
 
 def rule_tests(settings: KitSettings) -> dict[str, Any]:
-    """The test file, ready to be written as YAML; it needs the two rule files beside it."""
+    """The test file, ready to be written as YAML; it needs the two rule files in the same directory."""
     return {
         "rule_files": ["augury-recording.yml", "augury-alerts.yml"],
-        "evaluation_interval": "5m",  # one test walks through a whole day
+        "evaluation_interval": "5m",  # one test covers a whole day
         "tests": Tests(settings).every(),
     }
 
 
 class Tests:
-    """Writes the tests for one choice of settings."""
+    """Writes the tests for one set of settings."""
 
     def __init__(self, settings: KitSettings) -> None:
         self.settings = settings
@@ -35,10 +35,10 @@ class Tests:
         free = {name: value for name, value in plain.items() if name not in self.fixed}
         self.labels = example_labels(matchers) | free
         floors = (settings.min_acceptance or 0.0, settings.min_position or 0.0, 0.5)
-        self.good = round((3 + max(floors)) / 4, 4)  # a rate no alert can mind
+        self.good = round((3 + max(floors)) / 4, 4)  # a rate at which no alert fires
 
     def every(self) -> list[Test]:
-        """All tests of all alerts there are."""
+        """All tests for the alerts that exist."""
         made = [self._quiet(), self._restart(), *self._decay(), *self._no_drafts(), *self._never(), self._queue()]
         made += [self._kv(), *self._prefix(), self._down(), *self._apart(), *self._one_sick()]
         if self.settings.min_position is not None:
@@ -77,27 +77,27 @@ class Tests:
         return {"eval_time": f"{minute}m", "alertname": name, "exp_alerts": [expected]}
 
     def _fires_here(self, name: str, minute: int, number: str | None = None, **words: str) -> dict[str, Any]:
-        """An alert of one engine: the only one, or that with this number."""
+        """Expect an alert of one engine: the only one, or the one with this number."""
         about = self._about(self.settings.engine_labels) | ({self._free[0]: number} if number is not None else {})
         return self._fires(name, minute, about, **words)
 
     @property
     def _free(self) -> list[str]:
-        """What may tell engines apart: labels that the selector leaves free."""
+        """The labels that can distinguish engines, as the selector does not fix them."""
         return [label for label in ("instance", "engine") if label not in self.fixed]
 
     def _engine(self, number: int) -> dict[str, str]:
         return self.labels | {self._free[0]: str(number)}
 
     def _quiet(self) -> Test:
-        """A healthy server, then an idle one: nothing fires, whatever there is."""
+        """A healthy server that then goes idle: no alert fires."""
         world = World(self.labels, self.settings.ours).traffic(self._all(self.good), 40).idle(80)
         world.gauge("up", "1", 121, target=True)
         moments = [self._silent(name, minute) for name in self.alerts for minute in (35, 110)]
         return self._test("a healthy server, then no traffic", world, *moments)
 
     def _restart(self) -> Test:
-        """Counters that start anew do not count backwards."""
+        """A restart, at which counters begin again from 0: no alert fires."""
         world = (
             World(self.labels, self.settings.ours).traffic(self._all(self.good), 20).traffic(self._all(self.good), 40)
         )
@@ -105,7 +105,7 @@ class Tests:
         return self._test("a restart in between", world, *(self._silent(name, m) for name in quiet for m in (22, 55)))
 
     def _decay(self) -> list[Test]:
-        """Curves of good health: a look-up's in open chat, and vLLM's own of EAGLE-3, where K alone is remarked on."""
+        """Healthy curves: a look-up in open chat, and vLLM's own EAGLE-3 curve, for which only K draws a notice."""
         settings, quiet = self.settings, [self._silent(name, 55) for name in self.alerts if name != "AuguryTargetDown"]
         if settings.model_free and settings.min_acceptance is settings.min_position is None:
             rates = [0.25 * 0.5**position for position in range(settings.k)]
@@ -120,7 +120,7 @@ class Tests:
         return [self._test("vLLM's own EAGLE-3 curve", self._world(list(curve)), *others, fires)]
 
     def _acceptance(self) -> list[Test]:
-        """Each law by itself: what fires it, what says so, and a neighbour that it leaves alone."""
+        """Each rule by itself: a case that fires, its text, and a similar case that does not fire."""
         name, settings, tests = "AuguryAcceptanceLow", self.settings, []
         if settings.first_alone is not None:
             tests += self._first_position(settings.first_alone)
@@ -139,7 +139,7 @@ class Tests:
         return tests
 
     def _first_position(self, bar: float) -> list[Test]:
-        """A low first position, also where drafts of varying length keep the rate up."""
+        """A low first position, also when drafts of varying length keep the rate up."""
         name, low = "AuguryAcceptanceLow", round(0.9 * bar, 4)
         fires = self._fires_here(name, 30, which=first_low(self.settings, share(low)))
         tests = [self._test("a low first position", self._world(self._all(low)), self._silent(name, 8), fires)]
@@ -150,7 +150,7 @@ class Tests:
         return tests
 
     def _low_rate(self) -> list[float] | None:
-        """Rates of positions whose mean is too low while the first is no fault by itself, where there are such."""
+        """Rates by position with too low a mean but no fault at the first position; None if there are none."""
         settings, floor = self.settings, self.settings.min_acceptance
         if floor is None:
             return None
@@ -192,7 +192,7 @@ class Tests:
         return tests
 
     def _apart(self) -> list[Test]:
-        """Three engines alike and one far below, then one far above; the low ones of another model are no measure."""
+        """One of four engines far below the others, then far above; engines of another model are not compared."""
         name = "AuguryOneApart"
         if not self._free:
             return []
@@ -205,14 +205,14 @@ class Tests:
                 world.traffic(self._all(rate), HOUR, labels=self._engine(number))
                 if "model_name" not in self.fixed:
                     world.traffic(self._all(other), HOUR, labels=self._engine(number + 4) | {"model_name": "another"})
-            world.traffic(self._all(0), HOUR, drafts=1, labels=self._engine(9))  # too few to judge, or to be a measure
+            world.traffic(self._all(0), HOUR, drafts=1, labels=self._engine(9))  # too few drafts to count
             fires = self._fires_here(name, 55, "0", value="80%") if factor < 1 else self._silent(name, 55)
             said = f"one of four engines is far {'below' if factor < 1 else 'above'}"
             tests.append(self._test(said, world, self._silent(name, 28), fires))
         return tests
 
     def _one_sick(self) -> list[Test]:
-        """One of three engines has a fault; the others are well, and do not silence its alert."""
+        """One of three engines has a fault; the healthy ones do not silence its alert."""
         if not self._free:
             return []
         plain, never = World(self.labels, self.settings.ours), World(self.labels, self.settings.ours)
@@ -263,9 +263,9 @@ class Tests:
         return self._test("acceptance falls, the cache fills", world, self._silent(name, 30), self._fires(name, 52))
 
     def _prefix(self) -> list[Test]:
-        """A day without drafts and 90 per cent of hits, then drafts and 60; and the same with drafts all the time.
+        """A day without drafts and 90 % hits, then drafts and 60 %; and the same hits with drafts all the time.
 
-        A day takes promtool longer than all else, so both live through the same one if a free label tells them apart.
+        A day takes promtool longer than all else, so both share one test if a free label can tell them apart.
         """
         name, hour = "AuguryPrefixHitsFell", DAY + HOUR + 40
         free = [label for label in self.settings.model_labels if label not in self.fixed]
@@ -286,7 +286,7 @@ class Tests:
         name = "AuguryTargetDown"
         world = World(self.labels, self.settings.ours)
         world.add("up", "1x10 0x20", target=True)
-        if not self.settings.names_targets:  # it is known by its series, and another exporter is none of ours
+        if not self.settings.names_targets:  # targets are known by their series; ignore other exporters
             world.tokens(600, 10)
             exporter = {"job": "another", "instance": "10.0.0.9:9100"}
             world.add("up", "0x30", labels=self.labels | exporter, target=True)
@@ -295,5 +295,5 @@ class Tests:
 
 
 def share(value: float) -> str:
-    """As Prometheus writes a percentage."""
+    """A percentage as Prometheus formats it."""
     return f"{value * 100:.4g}%"

@@ -1,4 +1,4 @@
-"""What `augury monitor init` says it wrote."""
+"""The summary that `augury monitor init` prints."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from augury.tools.shared.terminal import output_console
 
 
 def show(settings: KitSettings, directory: Path, written: list[Path]) -> None:
-    """The files, the thresholds of the alerts, what is left out, and what to do next."""
+    """Print the files, the alerts' thresholds, the alerts left out and why, and what to do next."""
     console = output_console()
 
     def say(text: str) -> None:

@@ -1,4 +1,4 @@
-"""What `augury monitor init` was asked for, and the thresholds that follow from the method."""
+"""The settings of `augury monitor init`, and the thresholds that follow from the method."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from augury.methods.spec import Method
 from augury.tools.knowledge.base import look_up
 from augury.tools.monitor.matchers import Matcher, model_matcher, read_selector
 
-FEWEST_DRAFTED = 1.0  # drafted tokens a second below which there is too little traffic to judge
-FEWEST_DRAFTS = 0.33  # drafts a second of one engine, about 100 in the five minutes of a rate; fewer are not judged
+FEWEST_DRAFTED = 1.0  # drafted tokens per second below which there is too little traffic to judge
+FEWEST_DRAFTS = 0.33  # drafts per second of one engine, about 100 in a rate's five minutes; fewer are not judged
 MODEL_FREE = ("none",)
 LONG_DRAFTS = 63
 RUNBOOK_URL = re.compile(r"https?://[^\s{}#]+")
 
 
 def bound(entry: str, fact: str) -> float:
-    """The number a fact is compared with in an entry of the knowledge, which is its only home."""
+    """The number that a knowledge entry compares a fact with; it is defined only there."""
     for part in _parts(look_up(entry).condition):
         if part.get("fact") == fact:
             return float(next(value for key, value in part.items() if key != "fact"))
@@ -30,12 +30,12 @@ def bound(entry: str, fact: str) -> float:
 
 
 def speaks_of(entry: str, method: str) -> bool:
-    """Whether an entry of the knowledge is meant for a method."""
+    """Whether a knowledge entry applies to a method."""
     return all(method in part["method"] for part in _parts(look_up(entry).condition) if "method" in part)
 
 
 def lowest(card: Method, k: int) -> float:
-    """The rate under which `augury check` fails a drafter with weights, at this K."""
+    """The rate below which `augury check` fails a drafter with weights, at this K."""
     fault = card.band.at(k).fault_rate if card.band else None
     half = bound("rate-under-half", "acceptance_rate")
     return half if fault is None else min(half, round(fault, 2))
@@ -51,7 +51,7 @@ def _parts(condition: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 @dataclass(frozen=True, slots=True)
 class KitSettings:
-    """Checked options; what is None is left out of the files."""
+    """Checked options; those that are None are left out of the files."""
 
     method: Method
     k: int
@@ -60,8 +60,8 @@ class KitSettings:
     datasource: str | None
     ours: bool
     min_acceptance: float | None
-    first_beside: float | None  # the first position must be under it too; None: the rate alone is judged
-    first_alone: float | None  # the first position under it is wrong whatever the rate
+    first_beside: float | None  # a low rate counts only with a first position below this; None: any low rate
+    first_alone: float | None  # a first position below this is a fault at any rate
     min_position: float | None
     baseline_tok_s: float | None
     runbook_url: str | None = None
@@ -71,29 +71,29 @@ class KitSettings:
 
     @property
     def model_free(self) -> bool:
-        """Whether drafts come from text seen before, so that there may be none for a long while."""
+        """Whether drafts come from text seen before, so that there may be none for a long time."""
         return self.method.weights in MODEL_FREE
 
     @property
     def model_based(self) -> bool:
-        """Whether drafts come from weights, so that a rate can be too low by itself."""
+        """Whether drafts come from weights, so that a low rate is a fault in itself."""
         return self.method.weights not in ("none", "import path")
 
     @property
     def names_targets(self) -> bool:
-        """Whether the selector says which job or server is meant; other labels may be on any exporter."""
+        """Whether the selector fixes a job or instance; other labels may be on any exporter."""
         return any(m.label in ("job", "instance") and m.op in ("=", "=~") and not m.takes("") for m in self.matchers)
 
     @property
     def long_length(self) -> float:
-        """Tokens a step that count as good; with a small K the knowledge's figure cannot be reached."""
+        """Tokens per step that count as good; the knowledge's figure, or less if K is too small for it."""
         band = self.band
         usual = band.usual if band and band.usual else 1 + self.k * 0.5
         return round(min(bound("signal-queue", "acceptance_length"), usual), 2)
 
     @property
     def band(self) -> Band | None:
-        """Where the method lies at this K."""
+        """The method's band at this K."""
         return self.method.band.at(self.k) if self.method.band else None
 
     @property
@@ -103,32 +103,32 @@ class KitSettings:
 
     @property
     def model_labels(self) -> tuple[str, ...]:
-        """What tells models apart: with the selector's labels, so that two kits in one Prometheus do not mix."""
+        """The labels that identify a model, with the selector's, so that two kits in one Prometheus do not mix."""
         chosen = [matcher.label for matcher in self.matchers if matcher.label != "engine"]
         return tuple(dict.fromkeys(["job", "model_name", *chosen]))
 
     @property
     def engine_labels(self) -> tuple[str, ...]:
-        """What tells engines apart."""
+        """The labels that identify an engine."""
         return tuple(dict.fromkeys([*self.model_labels, "instance", "engine"]))
 
     def recorded(self, name: str, *more: str) -> str:
-        """A series that the recording rules write, with the selector as far as series of models know of it."""
+        """A recorded series with the selector's matchers, except those on `engine`, which series of models lack."""
         every = [*(m for m in self.matchers if m.label != "engine"), *([self.model] if self.model else []), *more]
         return f"augury:{name}{{{','.join(map(str, every))}}}" if every else f"augury:{name}"
 
     def selected(self, *more: str) -> str:
-        """The selector in braces, the model's matcher and some more with it."""
+        """The selector in braces, with the model's matcher and any more."""
         every = [*map(str, self.matchers), *([str(self.model)] if self.model else []), *more]
         return "{" + ",".join(every) + "}" if every else ""
 
     def targets(self) -> str:
-        """The selector for `up`, which knows no models."""
+        """The selector for `up`, which has no labels for models and engines."""
         every = [str(matcher) for matcher in self.matchers if matcher.label not in ("model_name", "engine")]
         return "{" + ",".join(every) + "}" if every else ""
 
     def thresholds(self) -> dict[str, float | None]:
-        """Every number that an alert compares with, by name."""
+        """Every threshold of the alerts, by name; None if unused."""
         return {
             "min_acceptance": self.min_acceptance,
             "first_position_beside": self.first_beside,
@@ -142,7 +142,7 @@ class KitSettings:
 
 
 def _check(card: Method, k: int, shares: dict[str, float | None], baseline_tok_s: float | None) -> None:
-    """Refuse numbers that no alert can compare with."""
+    """Refuse options that cannot be used in an alert."""
     if card.saves_states:
         raise ConfigError(f"--method {card.name} saves states and drafts nothing: there is nothing to watch.")
     if not 1 <= k <= LONG_DRAFTS:
@@ -166,7 +166,7 @@ def settle(
     baseline_tok_s: float | None,
     runbook_url: str | None = None,
 ) -> KitSettings:
-    """Settings from the command line's words."""
+    """Check the command line's options and derive the settings from them."""
     card = METHODS.get(ALIASES.get(method, method))
     if card is None:
         raise ConfigError(f"--method {method}: unknown; one of {method_names()}.")
@@ -178,7 +178,7 @@ def settle(
         first_alone = bound("first-position-low", "first_position_rate")
         if min_acceptance is None and speaks_of("rate-under-half", card.name):
             min_acceptance = lowest(card, k)
-            first_beside = bound("rate-under-half", "first_position_rate")  # a rate that you set is judged by itself
+            first_beside = bound("rate-under-half", "first_position_rate")  # a rate set by the user applies by itself
     if min_position is None and card.weights not in MODEL_FREE:
         min_position = bound("position-rate-low", "acceptance_rate")
     model = model_matcher(model_name) if model_name is not None else None
@@ -199,5 +199,5 @@ def settle(
 
 
 def method_names() -> str:
-    """Every method that drafts, for help."""
+    """Every method that drafts, for help texts."""
     return ", ".join(name for name, card in METHODS.items() if not card.saves_states)

@@ -1,4 +1,4 @@
-"""Made-up courses of events in promtool's notation: what a server would have counted, minute by minute."""
+"""Synthetic series in promtool's notation: what a server would have counted, minute by minute."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from augury.tools.monitor.matchers import quoted
 
 HOUR = 60  # minutes, promtool's step
-DRAFTS = 600.0  # a minute
+DRAFTS = 600.0  # per minute
 
 
 class World:
@@ -15,20 +15,20 @@ class World:
 
     def __init__(self, labels: dict[str, str], ours: bool) -> None:
         self.labels, self.ours = labels, ours
-        self._courses: dict[str, list[str]] = {}  # what each series does, stretch by stretch
+        self._courses: dict[str, list[str]] = {}  # the values of each series, stretch by stretch
 
     @property
     def series(self) -> list[dict[str, str]]:
-        """As the test file has them."""
+        """The series as the test file lists them."""
         return [{"series": name, "values": " ".join(values)} for name, values in self._courses.items()]
 
     def add(self, metric: str, values: str, target: bool = False, labels: dict[str, str] | None = None) -> World:
-        """Let a series continue with these values; `target` leaves out what a scrape target does not know."""
+        """Extend a series with these values; `target` drops the labels that a scrape target does not have."""
         unknown, every = ("model_name", "engine") if target else (), labels or self.labels
         return self._add(metric, values, {k: v for k, v in every.items() if k not in unknown}, None)
 
     def gauge(self, metric: str, values: str, minutes: int, target: bool = False) -> World:
-        """A figure that stays, or climbs as `from+step`."""
+        """A gauge that stays, or climbs as `from+step`."""
         return self.add(metric, f"{values}x{minutes}", target)
 
     def traffic(
@@ -40,20 +40,20 @@ class World:
         labels: dict[str, str] | None = None,
         drafted: float | None = None,
     ) -> World:
-        """Drafts of which each position is accepted at its rate; counters begin at nought.
+        """Drafts whose positions are accepted at these rates; counters begin at 0.
 
-        `drafted`: tokens of a draft, where drafts differ in length.
+        `drafted`: mean tokens per draft, if drafts differ in length.
         """
         for metric, position, step in _counted(rates, drafts, self.ours, tokens, drafted):
             self._add(metric, f"0+{step:.10g}x{minutes}", labels or self.labels, position)
         return self
 
     def tokens(self, amount: float, minutes: int, labels: dict[str, str] | None = None) -> World:
-        """Tokens generated, and nothing drafted."""
+        """Tokens generated without drafts."""
         return self.add("vllm:generation_tokens_total", f"0+{amount:g}x{minutes}", labels=labels)
 
     def idle(self, minutes: int) -> World:
-        """Every counter stands still."""
+        """Keep every counter constant."""
         for values in self._courses.values():
             first, _, times = values[-1].partition("x")
             start, _, step = first.partition("+")
@@ -61,7 +61,7 @@ class World:
         return self
 
     def course(self, stretches: Iterable[tuple[int, list[float]]]) -> World:
-        """One stretch after another, counters going on from where they are."""
+        """Consecutive stretches of (minutes, rates), with continuous counters."""
         reached: dict[tuple[str, int | None], float] = {}
         for minutes, rates in stretches:
             for metric, position, step in _counted(rates, DRAFTS, self.ours, None):
@@ -71,7 +71,7 @@ class World:
         return self
 
     def late(self, rates: list[float], after: int, minutes: int) -> World:
-        """Traffic as before, and drafts only from a minute on."""
+        """Traffic whose drafts start only after some minutes."""
         for metric, position, step in _counted(rates, DRAFTS, self.ours, None):
             always = metric == "vllm:generation_tokens_total"
             values = f"0+{step:.10g}x{after + minutes}" if always else f"_x{after} 0+{step:.10g}x{minutes}"
@@ -88,7 +88,7 @@ class World:
 def _counted(
     rates: list[float], drafts: float, ours: bool, tokens: float | None, drafted: float | None = None
 ) -> list[tuple[str, int | None, float]]:
-    """Each counter with its position, if it has one, and what it gains in a minute."""
+    """Each counter with its position, if it has one, and its increase per minute."""
     accepted = drafts * sum(rates)
     found: list[tuple[str, int | None, float]] = [
         ("vllm:spec_decode_num_drafts_total", None, drafts),

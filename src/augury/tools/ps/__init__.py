@@ -1,1 +1,1 @@
-"""`augury ps`: the servers of this machine."""
+"""`augury ps`: the servers on this machine."""

@@ -1,4 +1,4 @@
-"""`augury ps`: the servers that run on this machine, and how they do."""
+"""`augury ps`: the servers that run on this machine, and their load."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def ps(
 
 
 def described(record: dict[str, Any], key: str | None) -> dict[str, Any]:
-    """A record with what the server says of itself now; without that where it does not answer."""
+    """A server's record with its current load and acceptance, which are None if it does not answer."""
     known: dict[str, Any] = {
         **record,
         "uptime": round(time.time() - float(record.get("started", time.time()))),

@@ -1,4 +1,4 @@
-"""What `augury ps` prints: a line for each server."""
+"""The output of `augury ps`: one line per server."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def show(servers: list[dict[str, Any]]) -> None:
 
 
 def row(one: dict[str, Any]) -> tuple[str, ...]:
-    """The cells of one server; what is accepted is of the last five minutes."""
+    """The cells of one server; acceptance is that of the last five minutes."""
     load = [UNKNOWN if one[name] is None else str(one[name]) for name in ("running", "waiting")]
     rate = one["acceptance_rate"]
     where = one.get("uds") or one.get("url") or UNKNOWN
@@ -41,7 +41,7 @@ def row(one: dict[str, Any]) -> tuple[str, ...]:
 
 
 def span(seconds: float) -> str:
-    """A time in its two largest units."""
+    """A duration in its two largest units."""
     whole = int(seconds)
     for unit, size, below, part in (("d", 86400, "h", 3600), ("h", 3600, "min", 60), ("min", 60, "s", 1)):
         if whole >= size:

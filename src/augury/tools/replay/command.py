@@ -80,7 +80,7 @@ def replay(
 
 
 def walk(running: Replay, reader: TraceReader, encoder: Encoder) -> None:
-    """Read, tokenise and walk everything, with a bar that shows the speed."""
+    """Read, tokenise and replay everything, with a progress bar."""
     from augury.tools.replay.prefix import decoded_once
     from augury.tools.replay.screen import progress
     from augury.tools.replay.tokens import scripts
@@ -109,7 +109,7 @@ def _preload(running: Replay, file: Path) -> None:
 
 
 def load_cache(file: Path) -> Any:
-    """A saved suffix cache, or one line that says why not."""
+    """A saved suffix cache; a ConfigError if it cannot be read."""
     from augury.index.store import SuffixFileError, load
 
     try:
@@ -123,7 +123,7 @@ def load_cache(file: Path) -> Any:
 def _report(
     running: Replay, reader: TraceReader, conditions: dict[str, Any], refused: list[str], form: Form
 ) -> tuple[list[Summary], dict[str, Any]]:
-    """Print what was found; returns the figures of every configuration, and the profile of the best."""
+    """Print the results; returns the figures of every configuration and the profile of the best."""
     from augury.tools.replay.figures import best_of, summarise
     from augury.tools.replay.profile import profile_of
     from augury.tools.replay.screen import show, warn

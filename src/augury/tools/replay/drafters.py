@@ -1,7 +1,7 @@
-"""The model-free methods, set up to walk whole conversations: one index for all turns of one, grown as it goes.
+"""The model-free methods, set up to replay whole conversations with one index per conversation that grows with it.
 
-The text before a turn is the text after the turn before it, so nothing is indexed twice; an engine that starts every
-turn from nothing drafts the same.
+The prompt of a turn begins with the text up to the end of the turn before it, so nothing is indexed twice; an engine
+that indexes every turn from scratch drafts the same.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from augury.tools.replay.walk import walk_ngram, walk_suffix
 
 NO_LIMIT = 1 << 40
 ALL = 1 << 60  # steps
-TIMED = 32  # one step in so many is timed by itself
-GROWTH = 4096  # tokens room is made for when an index is full
+TIMED = 32  # one step in this many is timed by itself
+GROWTH = 4096  # tokens by which a full index grows
 
 
 class DraftClock:
-    """How long drafting takes: a sample of single steps, each called as an engine calls it."""
+    """Measures drafting time on a sample of single steps, each called as an engine calls it."""
 
     def __init__(self) -> None:
         self.steps = 0
@@ -45,17 +45,17 @@ class DraftClock:
 
 
 class Walker:
-    """A method that walks conversations; what its index does is said by its subclasses."""
+    """Replays conversations with one method; subclasses implement the index."""
 
-    kept_free = 0  # places before the end of a text that no draft takes
+    kept_free = 0  # positions at the end of a text that no draft fills
     memory: tuple[int, int]  # the most bytes the index has held, and the tokens in it then
 
     def __init__(self, most: int, limit: int) -> None:
-        """A draft has at most `most` nodes, and no text grows past `limit` tokens."""
+        """Set up for drafts of at most `most` nodes and texts of at most `limit` tokens."""
         self.most, self.limit, self.clock = most, limit, DraftClock()
 
     def walk(self, script: Script, curve: np.ndarray) -> np.ndarray:
-        """Decode every response of a conversation; returns a line of counts for each, and adds to the curve."""
+        """Decode every response of a conversation; returns counts, int64 [responses, 4], and adds to `curve`."""
         lines, text = np.zeros((len(script.spans), 4), np.int64), script.text[None]
         self._open(script)
         for (start, stop), line in zip(script.spans, lines, strict=True):
@@ -71,29 +71,29 @@ class Walker:
         return lines
 
     def _open(self, script: Script) -> None:
-        """Get ready for a conversation."""
+        """Prepare for a conversation."""
 
     def _begin(self, script: Script, start: int) -> None:
-        """Get ready for the response that starts here."""
+        """Prepare for the response that starts at `start`."""
 
     def _advance(self, text: np.ndarray, at: int, stop: int, steps: int, line: np.ndarray, curve: np.ndarray) -> int:
-        """Decode from `at` on in at most so many steps; returns how much is known then."""
+        """Decode from `at` in at most `steps` steps; returns the number of tokens known then."""
         raise NotImplementedError
 
     def _end(self, script: Script, start: int, stop: int) -> None:
-        """Keep what a response leaves for those after it."""
+        """Keep what a response contributes to later ones."""
 
     def _close(self) -> None:
-        """Drop what belongs to the conversation alone."""
+        """Drop what belongs only to the conversation."""
 
 
 class NgramWalker(Walker):
-    """Prompt lookup; also ngram_gpu, which drafts the same."""
+    """N-gram prompt lookup, also for ngram_gpu, which drafts the same tokens."""
 
     kept_free = 1
 
     def __init__(self, config: SpeculativeConfig, limit: int = NO_LIMIT) -> None:
-        """Take bounds, match rule and length from the configuration."""
+        """Take the n-gram bounds, the match rule and K from the configuration."""
         super().__init__(config.num_speculative_tokens, limit)
         assert config.prompt_lookup_min and config.prompt_lookup_max  # `resolve` fills both in
         self.bounds = config.prompt_lookup_min, config.prompt_lookup_max, config.prompt_lookup_match == "latest"
@@ -114,27 +114,27 @@ class NgramWalker(Walker):
 
 
 class SuffixWalker(Walker):
-    """Suffix decoding: a tree over the conversation, and for each tenant one over all responses before."""
+    """Suffix decoding: a tree over the conversation, and per tenant a tree over all earlier responses."""
 
     def __init__(self, config: SpeculativeConfig, limit: int = NO_LIMIT) -> None:
-        """Take depth, rule and length from the configuration."""
+        """Take the tree depth, the drafting rule and K from the configuration."""
         tree = config.tree
         super().__init__(tree.max_nodes if tree else config.num_speculative_tokens, limit)
         factor, least = config.suffix_decoding_max_spec_factor, config.suffix_decoding_min_token_prob
         self.rule = tuple(SuffixRule(factor, 0.0, least, tree.top_k if tree else 1).checked())
         self.kept = config.suffix_decoding_max_cached_requests
-        # A response that is dropped to make room is never the one that runs, so no request is affected.
+        # A response dropped to make room is never the running one, so there is nothing to do.
         self.stock = Stock(Arena(config.suffix_decoding_max_tree_depth, None), self.kept, lambda request: None)
         self._book = np.full((1, 4), NONE, np.int64)
         self._names = 0
 
     @property
     def memory(self) -> tuple[int, int]:  # type: ignore[override]
-        """Bytes held, room to grow included, and tokens kept."""
+        """Bytes allocated, including spare capacity, and tokens stored."""
         return self.stock.arena.bytes, self.stock.arena.tokens
 
     def preload(self, responses: list[tuple[str, str, np.ndarray]]) -> None:
-        """Take in the responses of a saved cache: (tenant, name, tokens)."""
+        """Add the responses of a saved cache: (tenant, name, tokens)."""
         for tenant, _, tokens in responses:
             self.stock.add(self._name(), tokens.astype(np.int64), tenant)
 
@@ -159,7 +159,7 @@ class SuffixWalker(Walker):
             self.stock.make_room(GROWTH, 2)
 
     def _end(self, script: Script, start: int, stop: int) -> None:
-        """Enter what the last step emitted, then let the response be one among the others."""
+        """Index what the last step emitted, then release the response into the tenant's cache."""
         shared = int(self._book[0, 1])
         if shared >= 0:
             self._enter(shared, script.text[start:stop])
@@ -169,7 +169,7 @@ class SuffixWalker(Walker):
         self.stock.arena.fell(self._own)
 
     def _enter(self, sequence: int, text: np.ndarray) -> None:
-        """Append what a sequence lacks of a text."""
+        """Append the part of a text that a sequence does not have yet."""
         known = int(self.stock.arena.arrays.sequences[sequence, LENGTH])
         self.stock.enter(sequence, text[known:])
 
@@ -179,6 +179,6 @@ class SuffixWalker(Walker):
 
 
 def walker_for(config: SpeculativeConfig, limit: int = NO_LIMIT) -> Walker:
-    """The walker that a look-up's card names."""
+    """The walker that the look-up method's card names."""
     found: Walker = load(LOOK_UPS[config.method].walker)(config, limit)
     return found

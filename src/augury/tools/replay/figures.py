@@ -1,4 +1,4 @@
-"""Counts into figures. `accepted` excludes the token every step emits anyway, a `length` includes it."""
+"""Turns counts into figures. `accepted` excludes the token that every step emits anyway; a `length` includes it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from augury.methods.registry import LOOK_UPS
 from augury.tools.replay.replay import Log, ReplayedConfig
 from augury.tools.replay.walk import ACCEPTED, ACCEPTED_AT, DRAFTED_AT, DRAFTS, LENGTHS, OFFERED_AT
 
-WINDOWS = 40  # points of the course over a trace
+WINDOWS = 40  # points at which figures over the trace are given
 COUNTS = ("responses", "emitted_tokens", "steps", "drafted_steps", "draft_tokens", "accepted_tokens")  # of Figures
 RATES = ("acceptance_rate", "acceptance_length", "share_drafted", "steps_saved")
 PER_STEP = ("tokens_per_step", "drafted_per_step", "wasted_per_token")
@@ -18,7 +18,7 @@ PER_STEP = ("tokens_per_step", "drafted_per_step", "wasted_per_token")
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """Sums over some responses, and what follows from them."""
+    """Sums over some responses, and the ratios that follow from them."""
 
     responses: int
     emitted: int  # tokens that took a step in plain decoding
@@ -29,22 +29,22 @@ class Figures:
 
     @property
     def acceptance_rate(self) -> float:
-        """Accepted of drafted tokens."""
+        """Accepted tokens over drafted tokens."""
         return self.accepted / self.drafted if self.drafted else 0.0
 
     @property
     def acceptance_length(self) -> float:
-        """Tokens from a step that had a draft, its own one included."""
+        """Tokens per step that had a draft, the target's own token included."""
         return 1 + self.accepted / self.drafts if self.drafts else 1.0
 
     @property
     def tokens_per_step(self) -> float:
-        """Tokens from any step, with or without a draft."""
+        """Tokens per step, with or without a draft."""
         return self.emitted / self.steps if self.steps else 1.0
 
     @property
     def steps_saved(self) -> float:
-        """Share of plain decoding's steps that were not needed."""
+        """The share of plain decoding's steps that was saved."""
         return 1 - self.steps / self.emitted if self.emitted else 0.0
 
     @property
@@ -54,23 +54,23 @@ class Figures:
 
     @property
     def drafted_per_step(self) -> float:
-        """Drafted tokens a step, over all steps."""
+        """Drafted tokens per step, over all steps."""
         return self.drafted / self.steps if self.steps else 0.0
 
     @property
     def wasted_per_token(self) -> float:
-        """Drafted tokens that were rejected, for each token emitted."""
+        """Rejected draft tokens per emitted token."""
         return (self.drafted - self.accepted) / self.emitted if self.emitted else 0.0
 
     def as_record(self) -> dict[str, float | int]:
-        """Counts and ratios as JSON has them."""
+        """Counts and ratios as JSON."""
         counts = dict(zip(COUNTS, astuple(self), strict=True))
         return counts | {name: round(getattr(self, name), 6) for name in (*RATES, *PER_STEP)}
 
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """How long drafting took, in microseconds."""
+    """Drafting times in microseconds, and the replay's speed."""
 
     p50: float
     p99: float
@@ -81,7 +81,7 @@ class Times:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """Everything one configuration showed."""
+    """All results of one configuration."""
 
     name: str
     method: str
@@ -89,14 +89,14 @@ class Summary:
     total: Figures
     by_class: dict[str, Figures]
     by_turn: dict[int, Figures]
-    first_tenth: Figures | None  # nothing where there are fewer than ten responses
+    first_tenth: Figures | None  # None with fewer than ten responses
     last_tenth: Figures | None
     course: list[Figures]
     per_request: float  # mean of each response's own acceptance length
-    drafted_at: list[int]  # by position: drafts that went so far,
-    offered_at: list[int]  # those of them with everything before accepted,
-    accepted_at: list[int]  # and those accepted so far
-    lengths: list[int]  # drafts by tokens accepted
+    drafted_at: list[int]  # by position: drafts that reached it,
+    offered_at: list[int]  # those of them with all earlier tokens accepted,
+    accepted_at: list[int]  # and those accepted up to and including it
+    lengths: list[int]  # drafts by number of accepted tokens
     times: Times
     bytes: int
     bytes_per_token: float
@@ -108,13 +108,13 @@ class Summary:
 
     @property
     def conditional(self) -> list[float]:
-        """Accepted at each position where all before it were; drafts that were shorter count against it."""
+        """Acceptance at each position given that all before it were accepted; shorter drafts count as not accepted."""
         before = [self.total.drafts, *self.accepted_at]
         return [now / then if then else 0.0 for now, then in zip(self.accepted_at, before, strict=False)]
 
     @property
     def where_drafted(self) -> list[float]:
-        """The same over the drafts that did have a token there."""
+        """Conditional acceptance at each position over the drafts that had a token there."""
         pairs = zip(self.accepted_at, self.offered_at, strict=True)
         return [now / offered if offered else 0.0 for now, offered in pairs]
 
@@ -155,12 +155,12 @@ def summarise(contender: ReplayedConfig, log: Log) -> Summary:
 
 
 def best_of(summaries: list[Summary]) -> int:
-    """The one that needs the fewest steps; between equals, the one that drafts less."""
+    """The index of the summary with the fewest steps; among equals, the one that drafts least."""
     return min(range(len(summaries)), key=lambda i: (summaries[i].total.steps, summaries[i].total.drafted))
 
 
 def name_of(contender: ReplayedConfig) -> str:
-    """A configuration in a few words."""
+    """A configuration's short name."""
     config = contender.config
     settings = LOOK_UPS[config.method].words(config)
     return " ".join([config.method, f"K={config.num_speculative_tokens}", *settings])
@@ -174,7 +174,7 @@ def _grouped(lines: np.ndarray, emitted: np.ndarray, group: np.ndarray) -> list[
 
 
 def _deepest(curve: np.ndarray) -> int:
-    """Positions that were ever drafted."""
+    """The number of positions up to the last one ever drafted."""
     used = np.flatnonzero(curve[DRAFTED_AT])
     return int(used[-1]) + 1 if len(used) else 0
 

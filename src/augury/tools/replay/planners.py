@@ -1,4 +1,4 @@
-"""The best row of a replay as aiconfigurator and Dynamo's planner read it."""
+"""The best row of a replay in the forms that aiconfigurator and Dynamo's planner read."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from augury.tools.shared.planner_forms import Expected, aiconfigurator_words, dy
 
 
 def expected_of(summary: Summary) -> Expected | None:
-    """Accepted tokens a step, over all steps: one without a draft is a step whose first place was not accepted."""
+    """Accepted tokens per step over all steps; a step without a draft counts as one whose first token was rejected."""
     if not summary.total.drafts:
         return None
     reached = [summary.total.steps, *summary.accepted_at]
@@ -19,7 +19,7 @@ def expected_of(summary: Summary) -> Expected | None:
 
 
 def for_planner(summary: Summary, form: str) -> str:
-    """Options for aiconfigurator, which asks for the model and the GPUs besides; a file for Dynamo's planner."""
+    """Options for aiconfigurator, which also needs the model and the GPUs, or a file for Dynamo's planner."""
     expected = expected_of(summary)
     if form == "aiconfigurator":
         return aiconfigurator_words(expected) + "\n"

@@ -1,4 +1,4 @@
-"""The picture of a replay: acceptance by position, and tokens a step over the course of the trace."""
+"""The plot of a replay: acceptance by position, and tokens per step over the course of the trace."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from augury.tools.replay.figures import Summary
 from augury.tools.shared.plots import COLORS, figure, save, tidy
 
-LEGEND = 6  # names in a line
+LEGEND = 6  # names per line
 
 
 def plot(summaries: list[Summary], conditions: str, path: Path) -> None:
@@ -16,7 +16,7 @@ def plot(summaries: list[Summary], conditions: str, path: Path) -> None:
     made, ((left, right),) = figure(12.8, 4.8, columns=2)
     _by_position(left, summaries)
     _over_time(right, summaries)
-    # One for both, above them: inside the axes it would lie on the lines.
+    # One legend above both; inside the axes it would cover the lines.
     made.legend(*left.get_legend_handles_labels(), loc="outside upper left", ncols=LEGEND, fontsize=8, frameon=False)
     save(made, path, conditions)
 

@@ -1,4 +1,4 @@
-"""Traces in which a turn sends the conversation again: what was decoded, and what a prefix cache would have had."""
+"""Traces whose requests resend the conversation: what was decoded, and what a prefix cache would have held."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ import numpy as np
 
 from augury.tools.replay.tokens import Script
 
-BLOCK = 16  # tokens: vLLM's block, the least that a prefix cache finds again
+BLOCK = 16  # tokens: vLLM's block, the unit of prefix caching
 
 
 def decoded_once(scripts: Iterable[Script]) -> Iterator[Script]:
-    """Each answer only where it was given; sent again as a part of a later request it is prompt.
+    """Keep each answer only in the record that generated it; resent in a later request, it is part of the prompt.
 
-    A record that repeats a tenant's earlier one from end to end is a conversation of its own: what was new in the first
-    is new in it.
+    A record that repeats an earlier one of its tenant from end to end is a conversation of its own, with the same
+    answers counted.
     """
     given: set[tuple[str, bytes]] = set()
-    records: dict[tuple[str, bytes], int] = {}  # by their ends: how many answers each sent again
+    records: dict[tuple[str, bytes], int] = {}  # by the digest at their end: how many answers each resent
     for script in scripts:
         ends = [stop for _, stop in script.spans]
         places = [(script.tenant, digest) for digest in _digests(script.text, ends)]
@@ -36,9 +36,9 @@ def decoded_once(scripts: Iterable[Script]) -> Iterator[Script]:
 
 
 def prefix_share(scripts: Iterable[Script]) -> float:
-    """The share of prompt tokens that an earlier request had as its beginning, in whole blocks.
+    """The share of prompt tokens in a prefix shared with an earlier request, in whole blocks.
 
-    A cache that holds everything finds so many; a real one finds at most as many.
+    This is the hit rate of an unlimited cache, the upper bound for a real one.
     """
     cached: set[bytes] = set()
     found = asked = 0
@@ -53,7 +53,7 @@ def prefix_share(scripts: Iterable[Script]) -> float:
 
 
 def _digests(text: np.ndarray, ends: Iterable[int]) -> Iterator[bytes]:
-    """Of the text up to each end; the ends rise, so that it is read once."""
+    """A digest of the text up to each end; the ends must ascend, so that the text is read once."""
     running, start = blake2b(digest_size=16), 0
     for end in ends:
         running.update(np.ascontiguousarray(text[start:end]).tobytes())

@@ -1,4 +1,4 @@
-"""A replay as programs read it: what the figures depend on, and one profile a configuration."""
+"""A replay for programs: the conditions of the figures, and one profile per configuration."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PACKAGES = ("augury", "numpy", "numba", "tokenizers")
 
 
 def conditions_of(reader: TraceReader, log: Log, tokenizer: str, max_model_len: int | None) -> dict[str, Any]:
-    """What the figures depend on."""
+    """The conditions of the figures."""
     return {
         "files": [
             {"name": path.name, "bytes": path.stat().st_size, "format": reader.formats.get(str(path))}
@@ -43,7 +43,7 @@ def conditions_of(reader: TraceReader, log: Log, tokenizer: str, max_model_len: 
 
 
 def profile_of(summary: Summary, config: dict[str, Any], conditions: dict[str, Any]) -> dict[str, Any]:
-    """One configuration in the shape of speculation_profile.json, and under `replay` what that has no field for."""
+    """One configuration as a speculation_profile.json; what that has no field for is under `replay`."""
     tokens, told = max(summary.tokens, len(summary.accepted_at)), {**conditions, "speculative_config": config}
     counts = summary.accepted_at, summary.total.drafts, summary.lengths, summary.per_request
     profile = make_profile(summary.method, tokens, *counts, told)

@@ -1,4 +1,4 @@
-"""The shapes a recorded conversation comes in, and the one shape they all become."""
+"""Converts the formats of recorded conversations to one common form."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ROLES = {
 }
 HISTORIES = ("messages", "conversations", "conversation", "traj", "trajectory", "history")
 ANSWERS = ("choices", "response", "completion", "output", "generated_text", "answer")
-# Beside a history: an `answer` there may be the right one, not the one given.
+# With a history: an `answer` there may be the reference answer rather than the model's.
 LOGGED = ("choices", "response", "completion")
 WRAPPERS = ("data", "records", "results", "items", "traces", "requests", "trajectories")
 QUESTIONS = ("question", "instruction", "query", "input")  # asked in a chat, unlike a bare `prompt`
@@ -37,11 +37,11 @@ HIGHEST = 2**31 - 1  # token ids are int32
 
 
 class Odd(ConfigError):
-    """A record whose shape is not known."""
+    """A record in an unknown format."""
 
 
 class Message(NamedTuple):
-    """What one side said: text, or token ids as they were recorded."""
+    """One message of a conversation: text, or token ids as recorded."""
 
     role: str
     said: str | list[int]
@@ -49,24 +49,24 @@ class Message(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Conversation:
-    """Turns in order; what an assistant says is a response, everything before it the prompt."""
+    """Turns in order; an assistant's turn is a response, and everything before it is the prompt."""
 
     turns: list[Message]
-    chat: bool  # turns of a chat, or bare text before and after
+    chat: bool  # turns of a chat; False: bare prompt and completion
     label: str  # class of request
     tenant: str
     where: str  # line or record of its file
-    asked: int = 0  # so many turns are prompt, by any role: their answers have records of their own
+    asked: int = 0  # the first turns, of any role, that are prompt: their answers have records of their own
 
     @property
     def responses(self) -> list[int]:
-        """Which turns are responses."""
+        """The indices of the turns that are responses."""
         turns = enumerate(self.turns)
         return [i for i, turn in turns if i >= self.asked and turn.role == "assistant" and turn.said]
 
 
 class RecordPlace(NamedTuple):
-    """Where a record stands and what to read beside it."""
+    """Where a record is in its file, and which field holds its tenant."""
 
     file: str
     where: str
@@ -74,7 +74,7 @@ class RecordPlace(NamedTuple):
 
 
 def unwrapped(value: Any) -> list[Any]:
-    """The records of a JSON value: itself, or those it is the envelope of."""
+    """The records in a JSON value: the value itself, or those it wraps."""
     if not isinstance(value, dict) or any(name in value for name in (*HISTORIES, *QUESTIONS, "prompt", "request")):
         return [value]
     lists = [value[name] for name in WRAPPERS if isinstance(value.get(name), list)]
@@ -82,7 +82,7 @@ def unwrapped(value: Any) -> list[Any]:
 
 
 def conversations(record: Any, place: RecordPlace) -> Iterator[Conversation]:
-    """The conversations of one record: one, or one for each answer it holds."""
+    """The conversations of one record: one per answer that it holds, or a single one."""
     if isinstance(record, list) and record and all(isinstance(turn, dict) for turn in record):
         record = {"messages": record}
     if not isinstance(record, dict):
@@ -141,7 +141,7 @@ def _token_turns(record: dict[str, Any]) -> list[Message]:
 
 
 def token_ids(given: Any, name: str) -> list[int]:
-    """Token ids, checked."""
+    """Check that a value is a list of int32 token ids and return it."""
     if not isinstance(given, list):
         raise Odd(f"{name} must be a list of token ids, found {shown(given)}")
     for i, token in enumerate(given):
@@ -151,7 +151,7 @@ def token_ids(given: Any, name: str) -> list[int]:
 
 
 def _opened(record: dict[str, Any]) -> dict[str, Any]:
-    """A log entry's request and response side by side, as one record."""
+    """A log entry's request and response merged into one record."""
     request = _body(record.get("request", record.get("body")))
     if not isinstance(request, dict):
         return record
@@ -162,7 +162,7 @@ def _opened(record: dict[str, Any]) -> dict[str, Any]:
 
 
 def _body(part: Any) -> Any:
-    """A request or response, unpacked from the text or the envelope it was logged in."""
+    """A request or response, unpacked from the JSON text or the envelope it was logged in."""
     if isinstance(part, str) and part.lstrip().startswith("{"):
         try:
             part = json.loads(part)
@@ -232,7 +232,7 @@ def _turn(message: Any, index: int) -> Message:
 
 
 def _said(message: dict[str, Any], index: int = 0) -> str:
-    """All text of a message: thoughts, content, and the tool calls with their arguments, which a model writes too."""
+    """All generated text of a message: reasoning, content, and tool calls with their arguments."""
     thoughts = message.get("reasoning_content") or message.get("reasoning")
     parts = [f"<think>\n{thoughts}\n</think>\n"] if isinstance(thoughts, str) else []
     parts.append(_content(message.get("content", message.get("value")), index))
@@ -265,7 +265,7 @@ def _part(part: Any, index: int) -> str:
         return _call({"name": part.get("name"), "arguments": part.get("input")}, index)
     if isinstance(part, dict) and part.get("type") == "tool_result":
         return _content(part.get("content"), index)
-    return ""  # a picture or a sound: its tokens are not text
+    return ""  # an image or audio, whose tokens are not text
 
 
 def _call(call: Any, index: int) -> str:

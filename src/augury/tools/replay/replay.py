@@ -1,7 +1,7 @@
-"""Replaying recorded conversations through model-free drafters, with neither a model nor a GPU.
+"""Replays recorded conversations through model-free drafters, with neither a model nor a GPU.
 
-Drafts of these methods are deterministic, and what was recorded is what the target said; so accepting the drafted
-tokens that agree with the recording is exactly what the engine's rule does, at any temperature.
+These methods draft deterministically, and the recording is the target's output; so accepting the draft tokens that
+match the recording is exactly what the engine's acceptance rule does, at any temperature.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ COMMON_KEYS = ("num_speculative_tokens",)
 
 @dataclass(slots=True)
 class Log:
-    """What happened in the responses walked so far, a line each, the same for every method."""
+    """The responses replayed so far, one element each in the lists; the same for every method."""
 
-    turns: list[int] = field(default_factory=list)  # which response of its conversation, from 1
+    turns: list[int] = field(default_factory=list)  # the response's number in its conversation, from 1
     labels: list[str] = field(default_factory=list)
-    emitted: list[int] = field(default_factory=list)  # tokens that took a step in plain decoding: all but the first
+    emitted: list[int] = field(default_factory=list)  # tokens that take a step in plain decoding: all but the first
     conversations: int = 0
     without_response: int = 0
-    resent: int = 0  # responses of earlier records, sent again as a part of a prompt
-    cut: int = 0  # responses that max_model_len ended early or left out
-    prompt_tokens: int = 0  # each turn's new text, not what earlier turns had
+    resent: int = 0  # responses of earlier records, resent as part of a prompt
+    cut: int = 0  # responses that max_model_len truncated or left out
+    prompt_tokens: int = 0  # each turn's new text only
     response_tokens: int = 0
     tenants: set[str] = field(default_factory=set)
 
@@ -48,30 +48,30 @@ class Log:
 
 
 class ReplayedConfig:
-    """One configuration and what it did."""
+    """One configuration and its counts."""
 
     def __init__(self, config: SpeculativeConfig, limit: int = NO_LIMIT) -> None:
-        """Set up an index of its own."""
+        """Set up the configuration's own index, and warm up."""
         self.config = config
         self.walker = walker_for(config, limit)
         self.curve = np.zeros((4, self.walker.most + 1), np.int64)
-        self.seconds = 0.0  # spent walking, indexing prompts included
+        self.seconds = 0.0  # spent replaying, including indexing prompts
         self._lines: list[np.ndarray] = []
         self._warm_up()
 
     @property
     def lines(self) -> np.ndarray:
-        """Counts of every response: steps, drafts, drafted, accepted."""
+        """Counts of every response, [responses, 4]: steps, drafts, drafted, accepted."""
         return np.concatenate([np.zeros((0, 4), np.int64), *self._lines])
 
     def walk(self, script: Script) -> None:
-        """Walk a conversation."""
+        """Replay a conversation and record its counts."""
         before = perf_counter()
         self._lines.append(self.walker.walk(script, self.curve))
         self.seconds += perf_counter() - before
 
     def _warm_up(self) -> None:
-        """Let the compiler finish before the clock starts."""
+        """Trigger JIT compilation before time is measured."""
         text = np.array([1, 2, 3, 1, 2, 3, 1, 2], np.int64)
         fresh = walker_for(self.config)
         fresh.walk(Script(text, [(1, 8)], "", ""), np.zeros_like(self.curve))
@@ -81,13 +81,13 @@ class Replay:
     """Several configurations over the same conversations."""
 
     def __init__(self, configs: Iterable[SpeculativeConfig], max_model_len: int | None = None) -> None:
-        """`max_model_len` bounds prompt and response together, as it does in an engine."""
+        """Set up every configuration; `max_model_len` bounds prompt and response together, as in an engine."""
         self.limit = max_model_len or NO_LIMIT
         self.contenders = [ReplayedConfig(config, self.limit) for config in configs]
         self.log = Log()
 
     def feed(self, script: Script) -> None:
-        """Walk a conversation with every configuration."""
+        """Replay a conversation with every configuration."""
         script = self._within_limit(script)
         log, spans = self.log, script.spans
         log.conversations += 1
@@ -114,13 +114,13 @@ class Replay:
 
 
 def read_configs(methods: Iterable[str], written: Iterable[str]) -> list[dict[str, Any]]:
-    """Configurations by method name, with defaults, and as JSON; both n-gram and suffix if none is named."""
+    """Configurations by method name (with defaults) and as JSON; if none is given, every look-up method's default."""
     chosen = [_default(name) for name in methods] + [one for text in written for one in _written(text)]
     return chosen or [_default(name) for name, look_up in LOOK_UPS.items() if not look_up.twin_of]
 
 
 def _written(text: str) -> list[dict[str, Any]]:
-    """One configuration, or a list of them."""
+    """Parse one configuration or a list of them from JSON."""
     if not text.lstrip().startswith("["):
         return [from_json(text)]
     try:
@@ -144,7 +144,7 @@ def _why_not(method: str) -> str:
 
 
 def read_grid(given: Iterable[str]) -> dict[str, list[Any]]:
-    """`key=v1,v2` into values to try."""
+    """Parse `key=v1,v2` into the values to try by key."""
     grid: dict[str, list[Any]] = {}
     for text in given:
         key, sign, values = text.partition("=")
@@ -169,9 +169,9 @@ def _value(text: str) -> Any:
 def expand(
     given: Iterable[Mapping[str, Any]], grid: Mapping[str, list[Any]]
 ) -> tuple[list[SpeculativeConfig], list[str]]:
-    """Every configuration with every combination of the grid's values it reads, and a line for each that cannot be.
+    """Every configuration with every combination of the grid values it reads, and an error for each one refused.
 
-    Without a grid, what cannot be is an error.
+    A configuration that reads none of the grid's keys raises the error instead.
     """
     configs: dict[str, SpeculativeConfig] = {}
     refused: dict[str, None] = {}

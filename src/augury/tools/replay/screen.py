@@ -1,4 +1,4 @@
-"""A replay as people read it: a bar while it runs, then tables with what their figures mean."""
+"""Shows a replay in a terminal: a progress bar, then tables and the meaning of their figures."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from augury.tools.replay.traces import TraceReader
 from augury.tools.shared.pulse import Count, pulse
 from augury.tools.shared.safe_text import shown
 
-SHOWN = 8  # classes, turns and positions in a table; JSON has all of them
+SHOWN = 8  # maximum classes, turns and positions in a table; the JSON has all of them
 RULE = (
     "Drafted tokens are accepted while they are the recorded ones. These methods draft deterministically, so that is "
     "exactly what the engine's rule accepts where the recorded text is what the target says."
@@ -32,7 +32,7 @@ MEANING = (
 
 @contextmanager
 def progress(reader: TraceReader) -> Iterator[Callable[[int], None]]:
-    """A bar on standard error by bytes read, or lines in a pipe; call what it yields with the tokens done."""
+    """A progress bar on stderr by bytes read, or lines in a pipe; call the yielded function with the tokens done."""
     said, speed = TextColumn("{task.description}"), TextColumn("{task.fields[done]}")
     columns = said, BarColumn(), speed, TimeElapsedColumn(), TimeRemainingColumn()
     console = Console(stderr=True)
@@ -52,7 +52,7 @@ def progress(reader: TraceReader) -> Iterator[Callable[[int], None]]:
 
 
 def warn(reader: TraceReader) -> None:
-    """Say on standard error what was skipped."""
+    """Report on stderr what was skipped."""
     for place in reader.torn[:5]:
         print(f"skipped a torn record: {place}", file=sys.stderr)
     if len(reader.torn) > 5:
@@ -60,7 +60,7 @@ def warn(reader: TraceReader) -> None:
 
 
 def show(console: Console, summaries: list[Summary], best: int, conditions: dict[str, Any], log: Log) -> None:
-    """Print everything."""
+    """Print the tables, the remarks and the conditions."""
     console.print(_overview(summaries, best))
     if any(summary.total.drafts for summary in summaries):
         console.print(_positions(summaries))
@@ -82,7 +82,7 @@ def show(console: Console, summaries: list[Summary], best: int, conditions: dict
 
 
 def conditions_line(conditions: dict[str, Any]) -> str:
-    """What the figures depend on, for a person."""
+    """The conditions of the figures in one line."""
     files = ", ".join(shown(file["name"]) for file in conditions["files"][:4])
     more = f" and {len(conditions['files']) - 4} more" if len(conditions["files"]) > 4 else ""
     return (

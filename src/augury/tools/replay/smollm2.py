@@ -1,8 +1,8 @@
-"""The embedded model's tokenizer by itself, so that traces can be read without the model.
+"""The embedded model's tokenizer, so that traces can be tokenised without the model.
 
-Byte-level BPE is its list of merges: the tokens are 17 special ones, 235 single bytes and one for each merge, in that
-order. smollm2-merges.txt.gz (0.2 MB) holds them, out of SmolLM2-135M-Instruct (Apache-2.0); a test compares the result
-with the tokenizer of the model's own file.
+Byte-level BPE is defined by its list of merges: the tokens are 17 special ones, 235 single bytes and one per merge, in
+that order. smollm2-merges.txt.gz (0.2 MB) holds them, from SmolLM2-135M-Instruct (Apache-2.0); a test compares the
+result with the tokenizer in the model's own file.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ SPECIAL = tuple(
     <empty_output>
     """.split()
 )
-WORDS = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"  # GPT-2's cut
-DIGITS = r"\p{N}"  # each by itself
+WORDS = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"  # GPT-2's split
+DIGITS = r"\p{N}"  # each digit by itself
 
 
 def smollm2() -> Any:
-    """The tokenizer, as the `tokenizers` library has them."""
+    """The tokenizer as a `tokenizers.Tokenizer`."""
     from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers
 
     text = gzip.decompress(MERGES.read_bytes()).decode()

@@ -1,4 +1,4 @@
-"""Runs of SWE-agent (`.traj` files): steps of an agent, beside the messages that they were made of."""
+"""Runs of SWE-agent (`.traj` files): an agent's steps, often with the messages they came from."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ STEP = ("action", "observation", "response", "thought")
 
 
 def is_run(record: Any) -> bool:
-    """Whether a record is such a run: its trajectory has steps instead of messages."""
+    """Whether a record is a SWE-agent run, whose trajectory has steps instead of messages."""
     steps = record.get("trajectory") if isinstance(record, dict) else None
     return (
         isinstance(steps, list)
@@ -18,7 +18,7 @@ def is_run(record: Any) -> bool:
 
 
 def as_messages(record: dict[str, Any]) -> tuple[list[dict[str, Any]], int]:
-    """The run's messages, and how many of the first are a demonstration that the model did not say."""
+    """The run's messages, and how many at the start are a demonstration that the model did not generate."""
     history = record.get("history")
     if isinstance(history, list) and history and all(isinstance(turn, dict) and "role" in turn for turn in history):
         shown = max((i + 1 for i, turn in enumerate(history) if turn.get("is_demo")), default=0)

@@ -1,8 +1,8 @@
-"""Conversations as an engine sees them: token ids, with the places where responses begin and end.
+"""Conversations as an engine sees them: token ids, with the spans of the responses.
 
-A turn of a chat is laid out as most chat templates do: a start token, the role on a line, the words, an end token. The
-end token is part of a response, because a model has to write it. Bare prompts and answers stand side by side, and
-recorded token ids stay as they are.
+A chat turn is laid out as in most chat templates: a start token, the role on a line, the text, an end token. The end
+token is part of a response, because the model generates it. Bare prompts and answers are simply concatenated, and
+recorded token ids are kept as they are.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ ENDS = ("<|im_end|>", "<|eot_id|>", "<end_of_turn>", "<|end|>", "<|endoftext|>",
 
 
 class Encoder(Protocol):
-    """Text to token ids."""
+    """Converts text to token ids."""
 
     name: str
     start: int  # the token that begins a turn
@@ -38,12 +38,12 @@ class Encoder(Protocol):
         ...
 
     def decode(self, ids: list[int]) -> str | None:
-        """The text of some ids, where they can be turned back."""
+        """The text of some ids; None if it cannot be recovered."""
         ...
 
 
 class Bytes:
-    """A token a byte of UTF-8; needs nothing."""
+    """One token per byte of UTF-8; needs no tokenizer files."""
 
     name, start, end = "bytes", 256, 257
 
@@ -52,12 +52,12 @@ class Bytes:
         return [list(text.encode("utf-8", "replace")) for text in texts]
 
     def decode(self, ids: list[int]) -> str | None:
-        """Text again."""
+        """The text of the bytes, without special tokens."""
         return bytes(token for token in ids if token < 256).decode("utf-8", "replace")
 
 
 class Words:
-    """A token a word, with the space before it, or a mark; the same word has the same id in every run."""
+    """One token per word with the space before it, or per punctuation mark; ids are the same in every run."""
 
     name, start, end = "words", 0, 1
     _pattern = re.compile(r" ?\w+|\s+|[^\w\s]")
@@ -84,33 +84,33 @@ class Vocabulary:
     """A model's own tokens, by its tokenizer.json."""
 
     def __init__(self, inner: Any, name: str) -> None:
-        """Wrap one of the `tokenizers` library's."""
+        """Wrap a tokenizer of the `tokenizers` library."""
         self._inner = inner
         size = self._inner.get_vocab_size(with_added_tokens=True)
         self.name = f"{name} ({size} tokens)"
         self.start, self.end = self._first(STARTS, size), self._first(ENDS, size + 1)
 
     def encode(self, texts: list[str]) -> list[list[int]]:
-        """Tokens of each text, none added."""
+        """Token ids of each text, without added special tokens."""
         try:
             found = self._inner.encode_batch_fast(texts, add_special_tokens=False)
-        except TypeError:  # lone surrogates, which JSON can write and no encoding knows
+        except TypeError:  # lone surrogates, which JSON can hold but UTF-8 cannot
             clean = [text.encode("utf-8", "replace").decode() for text in texts]
             found = self._inner.encode_batch_fast(clean, add_special_tokens=False)
         return [encoding.ids for encoding in found]
 
     def decode(self, ids: list[int]) -> str | None:
-        """Text again."""
+        """The text of the ids, special tokens included."""
         return str(self._inner.decode(ids, skip_special_tokens=False))
 
     def _first(self, names: tuple[str, ...], otherwise: int) -> int:
-        """The first of some tokens that the vocabulary has, or an id it does not use."""
+        """The id of the first of these tokens that the vocabulary has, otherwise an unused id."""
         ids = (self._inner.token_to_id(name) for name in names)
         return next((int(token) for token in ids if token is not None), otherwise)
 
 
 def encoder(name: str) -> Encoder:
-    """The embedded model's for 'default', which is in this package; 'bytes', 'words', a tokenizer.json or a hub id."""
+    """The encoder for 'default' (the embedded model's), 'bytes', 'words', a tokenizer.json or a hub id."""
     if name in ("bytes", "words"):
         return Bytes() if name == "bytes" else Words()
     if find_spec("tokenizers") is None:
@@ -126,7 +126,7 @@ def encoder(name: str) -> Encoder:
 
 
 def _read(name: str) -> Vocabulary:
-    """The tokenizer of a file, a directory or a model on the hub, of which nothing else is fetched."""
+    """The tokenizer of a file, a directory or a hub model, of which only tokenizer.json is fetched."""
     from tokenizers import Tokenizer
 
     path = Path(name).expanduser()
@@ -146,18 +146,18 @@ def _read(name: str) -> Vocabulary:
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """A conversation in tokens; text[start:stop] of every span is a response, what comes before it its prompt."""
+    """A conversation in tokens; text[start:stop] of every span is a response, and text[:start] its prompt."""
 
     text: np.ndarray  # int64 [N]
     spans: list[tuple[int, int]]
     label: str
     tenant: str
-    resent: int = 0  # responses before the first span that an earlier record had given already
-    resent_tokens: int = 0  # the text up to the end of the last of them
+    resent: int = 0  # responses before the first span that an earlier record already has
+    resent_tokens: int = 0  # tokens up to the end of the last of them
 
 
 def scripts(conversations: Iterable[Conversation], encoder: Encoder) -> Iterator[Script]:
-    """Tokenise a stream of conversations, many texts in one call."""
+    """Tokenise a stream of conversations in batches."""
     waiting: list[tuple[Conversation, list[_Piece]]] = []
     size = 0
     for conversation in conversations:
@@ -199,7 +199,7 @@ def _tokenised(waiting: list[tuple[Conversation, list[_Piece]]], encoder: Encode
         for said, response in pieces:
             start = len(ids)
             ids += known[said] if isinstance(said, str) else said
-            if response and spans and spans[-1][1] == start:  # the end token belongs to the words before it
+            if response and spans and spans[-1][1] == start:  # the end token belongs to the text before it
                 spans[-1] = spans[-1][0], len(ids)
             elif response and len(ids) > start:
                 spans.append((start, len(ids)))

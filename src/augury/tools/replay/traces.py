@@ -1,7 +1,7 @@
-"""Recorded conversations, read as a stream from the files that clients, servers and benchmarks write.
+"""Streams recorded conversations from the files that clients, servers and benchmarks write.
 
-What a file holds is inferred from its content: JSON lines, one JSON document (a list of records, or one record), a vLLM
-server's log, or, where asked for, plain text with a document a line. Any of them may be compressed with gzip.
+The format is inferred from the content: JSON lines, one JSON document (a list of records, or one record), a vLLM
+server's log, or, if asked for, plain text with one document per line. Any of them may be compressed with gzip.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from augury.tools.replay.vllm_log import REQUEST, read_log
 
 __all__ = ["Conversation", "Message", "TraceError", "TraceReader"]
 
-HEAD = 1 << 16  # characters a file is known by
+HEAD = 1 << 16  # characters from which the format is inferred
 CHUNK = 1 << 20
 RECORD = 64 << 20  # characters of one record, or of a document that is not a list
-RATIO, FREE = 250, 64 << 20  # text that is so many times the bytes on disk, and more than this, is a bomb
-HALF = 16  # characters before the end in which a number, a name or an escape may have been cut in two
-BETWEEN = re.compile(r"[\s,]*")  # two elements of a list
+RATIO, FREE = 250, 64 << 20  # text beyond both this ratio to the bytes on disk and this size is a zip bomb
+HALF = 16  # characters at the end in which a number, a name or an escape may be incomplete
+BETWEEN = re.compile(r"[\s,]*")  # between two elements of a list
 KNOWN = (
     'known are JSON lines and JSON lists of {"messages": [...]}, {"prompt", "completion"}, {"request", "response"}, '
     '{"conversations": [...]}, {"traj": [...]} or {"prompt_token_ids", "token_ids"}, and logs of a vLLM server'
@@ -42,26 +42,26 @@ class TraceError(Odd):
 
 
 class TraceReader:
-    """Yields the conversations of some files, and counts what it met on the way."""
+    """Yields the conversations of some files, and records formats and truncated records on the way."""
 
     def __init__(
         self, paths: Sequence[Path], tenant_field: str | None = None, limit: int | None = None, plain: bool = False
     ) -> None:
-        """`limit` ends the reading after so many conversations; `plain` lets a text be a document a line."""
+        """Check the files; `limit` stops after so many conversations, `plain` allows text, one document per line."""
         self.paths, self.tenant_field, self.limit, self.plain = list(paths), tenant_field, limit, plain
-        self.records = 0  # conversations given out
-        self.torn: list[str] = []  # where a last record was cut off
+        self.records = 0  # conversations yielded
+        self.torn: list[str] = []  # places where a last record was cut off
         self.formats: dict[str, str] = {}  # by file
         for path in self.paths:
             if not path.is_file():
                 raise TraceError(f"{path}: {'a directory, name its files' if path.is_dir() else 'no such file'}.")
         self.total_bytes = sum(path.stat().st_size for path in self.paths)
-        self._before = 0  # bytes of the files that are read to their end
+        self._before = 0  # bytes of the files already read to the end
         self._raw: IO[bytes] | None = None
 
     @property
     def bytes_read(self) -> int:
-        """How far the reading has come, in bytes on disk."""
+        """Bytes read so far, as stored on disk."""
         return self._before + (self._raw.tell() if self._raw else 0)
 
     def __iter__(self) -> Iterator[Conversation]:
@@ -112,10 +112,10 @@ class TraceReader:
 
     def _lines(self, path: Path, stream: _Text) -> Iterator[Located]:
         broken: tuple[int, json.JSONDecodeError] | None = None
-        for number, line in filter(itemgetter(1), enumerate(stream.lines(), 1)):  # empty ones come by the million
+        for number, line in filter(itemgetter(1), enumerate(stream.lines(), 1)):  # empty ones may be millions
             if line.isspace():
                 continue
-            if broken:  # more follows, so it was not the end that is missing
+            if broken:  # more follows, so it was not truncated at the end
                 raise _not_json(path, f"line {broken[0]}", broken[1])
             try:
                 value = json.loads(line)
@@ -131,11 +131,11 @@ class TraceReader:
             self.torn.append(f"{path}, line {broken[0]}")
 
     def _elements(self, path: Path, stream: _Text) -> Iterator[Located]:
-        """The elements of a JSON list, one after another, without holding more of the file than one of them."""
+        """The elements of a JSON list, one after another, without holding much more than one in memory."""
         decoder, buffer, at, number = json.JSONDecoder(), stream.read(CHUNK), 0, 0
         at = buffer.index("[") + 1
         while True:
-            at = BETWEEN.match(buffer, at).end()  # type: ignore[union-attr]  # it matches nothing, too
+            at = BETWEEN.match(buffer, at).end()  # type: ignore[union-attr]  # it also matches the empty string
             if buffer.startswith("]", at):
                 return
             try:
@@ -145,7 +145,7 @@ class TraceReader:
                 value, end, problem = None, at, error
             except (RecursionError, ValueError):
                 raise TraceError(f"{path}, record {number + 1}: nested too deeply, or a number too long.") from None
-            if problem is None and (end < len(buffer) or buffer[end - 1] in "]}"):  # a number may have more digits
+            if problem is None and (end < len(buffer) or buffer[end - 1] in "]}"):  # a number may continue
                 at, number = end, number + 1
                 yield (value, f"record {number}")
                 continue
@@ -153,7 +153,7 @@ class TraceReader:
                 raise TraceError(f"{path}, record {number + 1}: it has more than {RECORD:,} characters.")
             if problem is not None and problem.pos < len(buffer) - HALF and not _cut_off(problem, buffer):
                 raise _not_json(path, f"record {number + 1}", problem)  # more text will not complete it
-            more = stream.read(max(CHUNK, len(buffer) - at))  # doubling, so that a long record is not read too often
+            more = stream.read(max(CHUNK, len(buffer) - at))  # doubling, so that a long record is not parsed too often
             if not more:
                 if problem is not None and not _cut_off(problem, buffer):
                     raise _not_json(path, f"record {number + 1}", problem)
@@ -175,13 +175,13 @@ class TraceReader:
 
 
 class _Unpacked(io.BufferedIOBase):
-    """What a compressed file holds, as long as that is in proportion to the file."""
+    """Decompresses a file, up to a limit against zip bombs."""
 
     def __init__(self, path: Path, packed: gzip.GzipFile, most: int) -> None:
         self._path, self._packed, self._left = path, packed, most
 
     def readable(self) -> bool:
-        """True: TextIOWrapper asks."""
+        """True, which TextIOWrapper requires."""
         return True
 
     def read1(self, size: int | None = -1, /) -> bytes:
@@ -196,7 +196,7 @@ class _Unpacked(io.BufferedIOBase):
 
 
 class _Text:
-    """The text of a file, unpacked where it is compressed, with a head that can be looked at first."""
+    """The text of a file, decompressed if necessary, whose beginning can be peeked at."""
 
     def __init__(self, path: Path, raw: IO[bytes]) -> None:
         packed = raw.read(2) == b"\x1f\x8b"
@@ -208,12 +208,12 @@ class _Text:
         self._head = ""
 
     def peek(self, size: int) -> str:
-        """What the text begins with."""
+        """The beginning of the text, which `read` then returns again."""
         self._head = self.read(size)
         return self._head
 
     def read(self, size: int = -1) -> str:
-        """The next characters; nothing at the end."""
+        """The next characters; empty at the end."""
         if self._head:
             text, self._head = (self._head, "") if size < 0 else (self._head[:size], self._head[size:])
             return text + self.read() if size < 0 else text
@@ -228,8 +228,8 @@ class _Text:
             raise TraceError(f"{self.path}: the compressed data is damaged ({error}).") from None
 
     def lines(self) -> Iterator[str]:
-        """Line after line, the last one whether or not it ends with a line break."""
-        parts: list[str] = []  # of a line whose end has not come yet: put together once, however long it is
+        """The lines without their line breaks, including a last one that has none."""
+        parts: list[str] = []  # of an incomplete line, joined only once, however long it is
         while block := self.read(CHUNK):
             first, *others = block.split("\n")
             parts.append(first)
@@ -244,14 +244,14 @@ class _Text:
 
 
 def _kind(head: str, plain: bool) -> str:
-    """What a file holds, by how it begins."""
+    """The format of a file, inferred from its beginning."""
     start = head.lstrip()
     if start.startswith("{"):
         try:
             json.loads(start.partition("\n")[0])
             return "JSON lines"
         except (ValueError, RecursionError):
-            # A document over several lines has no record of its own on the second.
+            # The second line of a multi-line document does not begin a record.
             rest = start.partition("\n")[2]
             return "JSON lines" if not rest or rest.lstrip().startswith("{") else "JSON"
     if start.startswith("[") and start[1:].lstrip()[:1] in ("{", "]", "["):
@@ -262,7 +262,7 @@ def _kind(head: str, plain: bool) -> str:
 
 
 def _cut_off(error: json.JSONDecodeError, buffer: str) -> bool:
-    """Whether a value is broken because its end is missing."""
+    """Whether a value is invalid because its end is missing."""
     return error.pos >= len(buffer.rstrip()) or error.msg.startswith("Unterminated")
 
 

@@ -1,7 +1,7 @@
-"""The log of a vLLM server: what it received, and, where it was told to log outputs, what it answered.
+"""The log of a vLLM server: the prompts it received and, if it logs outputs, its answers.
 
-A plain request log has prompts only. With --enable-log-outputs the answers follow, by the same request id; of a
-streamed answer the line that holds all of it counts.
+A plain request log has only prompts. With --enable-log-outputs the answers follow under the same request id; for a
+streamed answer, the line that holds all of it is used.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ _PROMPT = re.compile(rf"(?:Received request|Request) (\S+?)(?: details)?: prompt
 _PROMPT_IDS = re.compile(r"\bprompt_token_ids: \[([\d, ]*)\]")
 _OUTPUT = re.compile(rf"Generated response (\S+)( \(streaming \w+\))?: output: {_LITERAL}")
 _OUTPUT_IDS = re.compile(r"\boutput_token_ids: \[([\d, ]*)\]")
-WAITING = 100_000  # prompts kept for an answer that may still come
+WAITING = 100_000  # prompts kept for answers that may still follow
 
 
 def read_log(lines: Iterator[str], path: Path) -> Iterator[Conversation]:
-    """A conversation for every answer, in the order they ended, then one for every prompt without an answer."""
+    """A conversation for every answer, in order of completion, then one for every prompt without an answer."""
     waiting: dict[str, tuple[Message, str]] = {}
     for number, line in enumerate(lines, 1):
         if found := _PROMPT.search(line):
@@ -43,12 +43,12 @@ def read_log(lines: Iterator[str], path: Path) -> Iterator[Conversation]:
 
 
 def _request(answered: str, waiting: dict[str, tuple[Message, str]]) -> str:
-    """The name a request was received under: completions get a number after it."""
+    """The id under which a request was received; completions have "-0" appended there."""
     return answered if answered in waiting else f"{answered}-0"
 
 
 def _said(role: str, literal: str | None, ids: re.Match[str] | None) -> Message | None:
-    """Recorded token ids where there are any, otherwise the text; nothing if the line holds neither."""
+    """A message with the recorded token ids, otherwise with the text; None if the line has neither."""
     if ids and ids[1].strip():
         return Message(role, token_ids([int(token) for token in ids[1].split(",")], "token_ids"))
     if literal is None:
@@ -61,5 +61,5 @@ def _said(role: str, literal: str | None, ids: re.Match[str] | None) -> Message 
 
 def _conversation(turns: list[Message], path: Path, where: str) -> Conversation:
     texts = {isinstance(turn.said, str) for turn in turns}
-    # A prompt in token ids and an answer in text cannot be put together: the tokenizer may be another.
+    # A prompt in token ids and an answer in text cannot be combined: the tokenizers may differ.
     return Conversation(turns if len(texts) == 1 else turns[:1], False, path.stem, "", where)

@@ -1,8 +1,8 @@
-"""Walking a recorded response as an engine would decode it, in compiled code from the first draft to the last.
+"""Replays a recorded response as an engine would decode it, in compiled code from the first draft to the last.
 
-A step drafts from the tokens known so far, compares with the tokens that really came, takes those that agree and the
-one that came next. The first token of a response costs no step: it comes from reading the prompt. A draft that runs
-past the end of the response is wasted, and counts as that.
+A step drafts from the tokens known so far, compares the draft with the recorded tokens, and takes those that match and
+the next recorded one. The first token of a response costs no step, because it comes from prefill. Draft tokens past
+the end of the response are counted as rejected.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from augury.index.suffix_batch import DONE
 from augury.index.suffix_batch import serve as serve_suffix
 
 OPTIONS: dict[str, Any] = {"cache": True, "nogil": True, "boundscheck": False, "error_model": "numpy"}
-STEPS, DRAFTS, DRAFTED, ACCEPTED = range(4)  # columns of a response's line
-DRAFTED_AT, OFFERED_AT, ACCEPTED_AT, LENGTHS = range(4)  # lines of the curve; LENGTHS counts accepted tokens a draft
+STEPS, DRAFTS, DRAFTED, ACCEPTED = range(4)  # columns of a response's counts
+DRAFTED_AT, OFFERED_AT, ACCEPTED_AT, LENGTHS = range(4)  # rows of the curve; LENGTHS counts drafts by accepted tokens
 
 
 @njit(**OPTIONS)
@@ -29,7 +29,7 @@ def settle(text, length, stop, tokens, parents, count, line, curve):  # type: ig
         return 0
     node, accepted, offered, depth = -1, 0, 0, 0
     depths = np.empty(count, np.int64)
-    for i in range(count):  # a node's kids come after it, so one pass sees the whole way down
+    for i in range(count):  # children come after their parent, so one pass follows the whole path
         depths[i] = 1 if parents[i] < 0 else depths[parents[i]] + 1
         depth = max(depth, depths[i])
         if parents[i] == node and length + accepted < stop:
@@ -49,7 +49,7 @@ def settle(text, length, stop, tokens, parents, count, line, curve):  # type: ig
 
 @njit(**OPTIONS)
 def walk_ngram(index, text, start, stop, steps, limit, most, line, curve):  # type: ignore[no-untyped-def]
-    """Decode text[0, start:stop] in at most so many steps; returns how much is known then.
+    """Decode text[0, start:stop] in at most `steps` steps; returns the number of tokens known then.
 
     `index` holds arena, state and bounds of an NgramIndex with one slot that is large enough for the whole text.
     """
@@ -66,9 +66,9 @@ def walk_ngram(index, text, start, stop, steps, limit, most, line, curve):  # ty
 
 @njit(**OPTIONS)
 def walk_suffix(index, rule, text, start, stop, steps, limit, most, line, curve):  # type: ignore[no-untyped-def]
-    """The same with a suffix index; returns also whether the index was DONE or has to grow first.
+    """Decode like walk_ngram with a suffix index; also returns the state: DONE, or that the index must grow.
 
-    `index` holds the arena's arrays and a book of one line, see suffix_batch.
+    `index` holds the arena's arrays and a book of one row, see suffix_batch.
     """
     zero, lengths, counts = np.zeros(1, np.int64), np.zeros(1, np.int64), np.zeros(1, np.int64)
     budget, tokens, parents = np.full(1, most), np.empty((1, most), np.int64), np.empty((1, most), np.int64)

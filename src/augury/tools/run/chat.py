@@ -1,4 +1,4 @@
-"""A conversation on a terminal: prompt, streamed answer in colours, commands that begin with a slash."""
+"""A chat in a terminal: a prompt, answers streamed in colour, and slash commands."""
 
 from __future__ import annotations
 
@@ -28,29 +28,29 @@ Ctrl-C stops an answer; at the prompt it leaves, as Ctrl-D does."""
 
 @dataclass(slots=True)
 class ChatTally:
-    """Answers in figures."""
+    """Figures of one or more answers."""
 
     tokens: int = 0
     passes: int = 0
     spec: SpecStats = field(default_factory=SpecStats)
-    timed: int = 0  # tokens that came after the first pass, which reads the prompt
-    seconds: float = 0.0  # that those took
+    timed: int = 0  # tokens after the first pass, which is prefill
+    seconds: float = 0.0  # taken by those tokens
 
     def step(self, step: dict[str, Any]) -> None:
-        """Count one pass."""
+        """Count one forward pass from its trace."""
         draft = step.get("draft", {"ids": [], "accepted": []})
         self.tokens += len(step["tokens"])
         self.passes += 1
         self.spec.observe(len(draft["ids"]), len(draft["accepted"]), len(draft["accepted"]))
 
     def told(self, metrics: dict[str, Any]) -> None:
-        """Take a server's own figures, where its passes were not seen."""
+        """Add a server's own speculation figures, for when its passes are not reported."""
         self.spec.num_drafts += metrics.get("num_spec_steps") or 0
         self.spec.num_draft_tokens += metrics.get("num_draft_tokens") or 0
         self.spec.num_accepted_tokens += metrics.get("num_accepted_draft_tokens") or 0
 
     def add(self, other: ChatTally) -> None:
-        """Take another answer's figures."""
+        """Add another answer's figures."""
         self.tokens += other.tokens
         self.passes += other.passes
         self.timed += other.timed
@@ -73,7 +73,7 @@ class ChatTally:
 
 
 class Stop:
-    """Ctrl-C during an answer ends it after the step; pressed again, or where that does no harm, at once."""
+    """Ctrl-C ends an answer after the current step, or at once if pressed again or if that is safe (`at_once`)."""
 
     def __init__(self, at_once: bool) -> None:
         self.pressed = False
@@ -87,7 +87,7 @@ class Stop:
 
     @contextmanager
     def listening(self) -> Iterator[None]:
-        """Listen for Ctrl-C during an answer."""
+        """Handle Ctrl-C for the duration of an answer."""
         before = signal.signal(signal.SIGINT, self._press)
         try:
             yield
@@ -106,9 +106,9 @@ class ChatLoop:
         self.styles = styles(self.console)
 
     def run(self) -> None:
-        """Read and answer until told to leave."""
+        """Read questions and answer them until the user leaves."""
         with suppress(ImportError):
-            import readline  # noqa: F401  # lines can be edited and called back
+            import readline  # noqa: F401  # enables line editing and history
         self.console.print(self.source.title.translate(UNSAFE), style="bold")
         if self.source.ours:
             self.console.print(self._legend())
@@ -157,7 +157,7 @@ class ChatLoop:
             self.console.print(tally.words() + (" · stopped" if stop.pressed else ""), style="dim")
 
     def _timed(self, chunks: Iterator[Chunk], tally: ChatTally) -> Iterator[Chunk]:
-        """Count what passes through; time runs from the first text to the last."""
+        """Pass chunks through while counting them; time runs from the first text to the last."""
         first, before, pieces = 0.0, 0, 0
         for chunk in chunks:
             for step in chunk.steps:
@@ -175,7 +175,7 @@ class ChatLoop:
             yield chunk
 
     def _show(self, chunk: Chunk) -> None:
-        """Print what came; the pieces of a pass make up its text unless half a character is outstanding."""
+        """Print a chunk by origin; as plain text if its pieces do not add up, as with an incomplete character."""
         pieces = [(token["text"], origin(token)) for step in chunk.steps for token in step["tokens"]]
         if "".join(text for text, _ in pieces) != chunk.text:
             pieces = [(chunk.text, "plain")]
@@ -216,12 +216,12 @@ class ChatLoop:
 
 
 def origin(token: dict[str, Any]) -> str:
-    """Where a token of a trace came from."""
+    """A traced token's origin: bonus, draft, correction or plain."""
     return "bonus" if token.get("bonus") else str(token["from"])
 
 
 def styles(console: Console) -> dict[str, str]:
-    """How tokens look by where they came from: by colour, or by weight and line where colour is not wanted."""
+    """The style of tokens by origin: a colour, or a text attribute if the terminal shows no colour."""
     colour = not console.no_color
     return {
         "plain": "",

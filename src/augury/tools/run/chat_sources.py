@@ -1,4 +1,4 @@
-"""Who answers a chat in the terminal: a server by its address, or an engine in this process, in the same chunks."""
+"""The sources of chat answers: a server by its address, or an engine in this process, both in the same chunks."""
 
 from __future__ import annotations
 
@@ -18,34 +18,34 @@ Messages = list[dict[str, Any]]
 
 @dataclass(slots=True)
 class NextAnswer:
-    """How the next answer is to be made."""
+    """The settings for the next answer."""
 
     temperature: float
     max_tokens: int
     seed: int | None = None
-    plain: bool = False  # no speculation, where that can be chosen
+    plain: bool = False  # no speculation, if the source allows that choice
 
     @property
     def speculative(self) -> dict[str, Any]:
-        """The request's `speculative` field; every answer shows its steps."""
+        """The request's `speculative` field, which always asks for the trace of steps."""
         return {"trace": True, **({"enabled": False} if self.plain else {})}
 
 
 @dataclass(slots=True)
 class Chunk:
-    """What came at once: text, the passes that brought it where they are known, and the figures at the end."""
+    """A piece of an answer: text, the forward passes that produced it if known, and the figures at the end."""
 
     text: str = ""
     steps: list[dict[str, Any]] = field(default_factory=list)
-    tokens: int | None = None  # of the whole answer, where it is only told in the end
-    metrics: dict[str, Any] | None = None  # of speculation, by vLLM's names
+    tokens: int | None = None  # of the whole answer, if reported only at the end
+    metrics: dict[str, Any] | None = None  # speculation metrics, by vLLM's names
 
 
 class Source(Protocol):
     """A model to chat with."""
 
     title: str
-    ours: bool  # whether it shows where tokens come from, and speculation can be switched off
+    ours: bool  # whether it reports tokens' origins and allows speculation to be switched off
     breakable: bool  # whether an answer may be interrupted anywhere, or only between two chunks
 
     def ask(self, messages: Messages, settings: NextAnswer) -> Iterator[Chunk]:
@@ -54,7 +54,7 @@ class Source(Protocol):
 
 
 class Remote:
-    """A server. Only ours is asked for what only ours knows; others may refuse fields they do not."""
+    """A server. Augury's own fields are sent only to Augury servers, as others may refuse unknown fields."""
 
     breakable = True
 
@@ -67,7 +67,7 @@ class Remote:
         self.title = f"{endpoint.model} at {endpoint.base}{said}"
 
     def ask(self, messages: Messages, settings: NextAnswer) -> Iterator[Chunk]:
-        """Stream from the server."""
+        """Stream the answer from the server."""
         options: dict[str, Any] = {"temperature": settings.temperature, "max_tokens": settings.max_tokens}
         if settings.seed is not None:
             options["seed"] = settings.seed
@@ -84,7 +84,7 @@ class Remote:
 
 
 class Local:
-    """An engine of our own. A step is never cut short, since the engine continues to the next question."""
+    """An engine in this process. A step is never interrupted, since the engine must also serve the next question."""
 
     ours, breakable = True, False
 

@@ -1,4 +1,4 @@
-"""`augury generate`, `demo`, `chat` and `serve`: their options, most of them read off the models they fill."""
+"""`augury generate`, `demo`, `chat` and `serve`: their options, most of them derived from the models they fill."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def chat(
 
 
 def _once(source: Source, begun: Messages, answer: NextAnswer) -> None:
-    """One question from standard input, one answer to standard output."""
+    """Answer one question from standard input on standard output."""
     from augury.tools.shared.given_prompts import gather
     from augury.tools.shared.terminal import UNSAFE
 
@@ -139,7 +139,7 @@ def serve(
             given[name] = object_from_json(text, f"--{name.replace('_', '-')}")
     if not all(key.strip() for key in server.api_key or ()):
         raise ConfigError("--api-key is empty, which would let everybody in; give a key, or leave the option out.")
-    EngineConfig.parse(model=model, **given)  # a typing error should not wait for torch
+    EngineConfig.parse(model=model, **given)  # reports option errors before importing torch
     from augury.serve.engine_start import end_ahead
     from augury.serve.settings import settings_of
     from augury.tools.run.serve import run, run_replicas

@@ -1,7 +1,7 @@
-"""`augury demo`: three prompts answered live, then what each way of drafting brought, in figures.
+"""`augury demo`: answers three prompts live, then shows the speed-up of each drafting method.
 
 One is an edit, whose answer is largely in the prompt, one asks for code, one is an open question. They were chosen by
-trying: the embedded model has 135 million weights, and these it answers well.
+trial: the embedded model has 135 million weights and answers these well.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 LOOKING_BACK = {"method": "ngram", "num_speculative_tokens": 8, "prompt_lookup_min": 2, "prompt_lookup_max": 4}
 PLAIN = "plain"
 ROUNDS = 3  # timed runs of each kind at most
-PATIENCE = 60.0  # seconds after which no further round begins; the first warms up, and counts only if it stays alone
+PATIENCE = 60.0  # seconds after which no further round begins; the first is a warm-up, unless it is the only one
 
 _CODE = """```python
 class Stack:
@@ -45,14 +45,14 @@ class Stack:
 
 @dataclass(frozen=True, slots=True)
 class DemoPrompt:
-    """A question, and what to call it."""
+    """A question and its title."""
 
     title: str
     question: str
 
     @property
     def messages(self) -> list[dict[str, str]]:
-        """The question as a conversation."""
+        """The question as chat messages."""
         return [{"role": "user", "content": self.question}]
 
 
@@ -65,33 +65,33 @@ PROMPTS = (
 
 @dataclass(slots=True)
 class DemoRace:
-    """One prompt, answered in every way."""
+    """One prompt, answered with every drafting method and without."""
 
     prompt: DemoPrompt
-    runs: dict[str, list[Run]] = field(default_factory=dict)  # by way; plain decoding first
+    runs: dict[str, list[Run]] = field(default_factory=dict)  # by method; plain decoding first
 
     @property
     def timed(self) -> dict[str, list[Run]]:
-        """The timed runs, without the first."""
+        """The timed runs, without the warm-up unless it is the only run."""
         return {way: runs[1:] or runs for way, runs in self.runs.items()}
 
     def speed(self, way: str) -> float:
-        """Tokens a second: the middle run."""
+        """Tokens per second of the median run."""
         return median(run.speed for run in self.timed[way])
 
     def speedup(self, way: str) -> float:
-        """How many times faster than plain decoding."""
+        """The speed relative to plain decoding."""
         plain = self.speed(PLAIN)
         return self.speed(way) / plain if plain else 0.0
 
     @property
     def identical(self) -> bool:
-        """Whether every run of every way gave the same tokens."""
+        """Whether all runs of all methods gave the same tokens."""
         first = self.runs[PLAIN][0].token_ids
         return all(run.token_ids == first for runs in self.runs.values() for run in runs)
 
     def record(self) -> dict[str, Any]:
-        """For --json."""
+        """The results as JSON."""
         return {
             "name": self.prompt.title,
             "messages": self.prompt.messages,
@@ -109,7 +109,7 @@ class DemoRace:
 
 
 def demo(max_tokens: int, as_json: bool) -> None:
-    """Show the main job, and measure it."""
+    """Run the demo: show answers with speculation, then measure it."""
     begun = time.perf_counter()
     params = SamplingParams(temperature=0.0, max_tokens=max_tokens)
     engines = contenders(quiet=as_json)
@@ -128,9 +128,9 @@ def demo(max_tokens: int, as_json: bool) -> None:
 
 
 def contenders(quiet: bool) -> dict[str, LLM]:
-    """An engine for each way of drafting: looking back, and the embedded model's first installed drafter.
+    """An engine per drafting method: n-gram, and the first installed drafter for the embedded model.
 
-    A package names its best one first; all of them would take minutes, and more than 80 columns.
+    A package lists its best drafter first; running all of them would take minutes and more than 80 columns.
     """
     from augury.engine.llm import LLM
 
@@ -139,7 +139,7 @@ def contenders(quiet: bool) -> dict[str, LLM]:
     mark = fingerprint(first.model_path)
     best = next((one for one in installed() if one.fingerprint == mark), None)
     if best is not None:
-        # The drafter's own number: left to adapt, it would show what the machine allows instead of what it guesses.
+        # A fixed K; adapted, the figures would show what the machine allows instead of what the drafter predicts.
         wanted = {"method": best.method, "num_speculative_tokens": best.tokens, **best.settings}
         length = first.config.max_model_len
         found[best.directory.name] = LLM("default", weights_of=first, max_model_len=length, speculative_config=wanted)
@@ -147,7 +147,7 @@ def contenders(quiet: bool) -> dict[str, LLM]:
 
 
 def _measure(engines: dict[str, LLM], params: SamplingParams, begun: float, quiet: bool) -> list[DemoRace]:
-    """Time all ways in turns, so that a busy machine hits all alike; another round only if there is time for it."""
+    """Time all methods in turns, so that other load affects all alike; start another round only if time allows."""
     races = [DemoRace(prompt) for prompt in PROMPTS]
     plain = next(iter(engines.values()))
     with saying(quiet) as say:

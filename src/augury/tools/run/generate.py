@@ -1,4 +1,4 @@
-"""`augury generate`: prompts in, answers out, streamed on a terminal or into a pipe."""
+"""`augury generate`: answers prompts, streamed to a terminal or a pipe."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def generate(asked: list[GivenPrompt], chat: bool, params: SamplingParams, as_json: bool, **engine: Any) -> bool:
-    """Answer the prompts; false when some were refused, which the engine has said on standard error."""
+    """Answer the prompts; returns False if some were refused, which the engine has reported on stderr."""
     llm = load(quiet=as_json, **engine)
     prompts = [_prompt(llm, one, chat) for one in asked]
     if len(prompts) > 1 or params.n > 1:
@@ -42,7 +42,7 @@ def generate(asked: list[GivenPrompt], chat: bool, params: SamplingParams, as_js
 
 
 def _prompt(llm: LLM, asked: GivenPrompt, chat: bool) -> Any:
-    """What the engine takes: a conversation always goes through the chat template, a text if the user wants it."""
+    """The prompt for the engine: a conversation always uses the chat template, a text only if `chat` is set."""
     if isinstance(asked, str) and not chat:
         return asked
     return chat_prompt(llm, [{"role": "user", "content": asked}] if isinstance(asked, str) else asked)

@@ -38,7 +38,7 @@ Function = TypeVar("Function", bound=Callable[..., None])
 
 
 class SpeculationOptions(BaseModel):
-    """How a command that runs a model takes its speculation options."""
+    """The speculation options of commands that run a model."""
 
     speculative_config: str | None = Field(
         None, description="How to speculate, as in vLLM.", json_schema_extra={"metavar": "JSON"}
@@ -49,7 +49,7 @@ class SpeculationOptions(BaseModel):
 
 
 def takes(*groups: list[inspect.Parameter]) -> Callable[[Function], Function]:
-    """Give a command these options in place of its `**given`."""
+    """Replace a command's `**given` with these options."""
 
     def add(function: Function) -> Function:
         own = inspect.signature(function, eval_str=True)
@@ -74,7 +74,7 @@ def options_of(
 
 
 def _as_fields(model: Any) -> dict[str, FieldInfo]:
-    """A dataclass's fields as pydantic declares its own."""
+    """A dataclass's fields as pydantic FieldInfos."""
     hints = get_type_hints(model)
     return {
         one.name: FieldInfo(annotation=hints[one.name], default=one.default, description=one.metadata.get("help"))
@@ -101,7 +101,7 @@ def _option(
 
 
 def _kind(declared: Any, strict: bool) -> Any:
-    """The type on the command line: lists of texts and plain types as they are, objects as JSON text."""
+    """The type on the command line: lists of texts and plain types are kept, objects become JSON text."""
     kinds = list(_parts(declared))
     if list[str] in kinds:
         return list[str]
@@ -124,7 +124,7 @@ def _parts(declared: Any) -> Iterator[Any]:
 
 
 def speculation(given: dict[str, Any]) -> dict[str, Any] | None:
-    """Take the options of SpeculationOptions out of `given`, as the one speculative_config they mean."""
+    """Remove the options of SpeculationOptions from `given` and combine them into one speculative_config."""
     text = given.pop("speculative_config")
     shortcuts = {name: given.pop(name) for name in surfaces.SHORTCUTS}
     return surfaces.gather(text, shortcuts, os.environ)

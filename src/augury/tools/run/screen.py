@@ -1,4 +1,4 @@
-"""What `augury generate` and `augury demo` show: answers with their accepted drafts in colour, and a table."""
+"""The output of `augury generate` and `augury demo`: answers with accepted drafts in colour, and a table."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
     from augury.engine.outputs import CompletionOutput, RequestOutput
     from augury.tools.run.demo import DemoPrompt, DemoRace
 
-WIDEST = 500  # columns: how wide a table would like to be is asked within so many
-FRAME = 1 / 15  # seconds between two redrawings: often enough for the eye, too seldom to slow the model
+WIDEST = 500  # columns within which a table's natural width is measured
+FRAME = 1 / 15  # seconds between redraws: often enough for the eye, rarely enough not to slow the model
 
 
 def stream(llm: LLM, prompt: Any, params: SamplingParams) -> None:
-    """Answer one prompt: in colours on a terminal, as it is in a pipe."""
+    """Answer one prompt: in colour on a terminal, as plain text in a pipe."""
     console = output_console()
     style = drafted_style(console)
 
@@ -76,7 +76,7 @@ def _colored_answer(prompt: list[int], answer: CompletionOutput, decode: Any, st
 
 
 def show_title(console: Console, way: str) -> None:
-    """The demo's first lines."""
+    """Print the demo's first lines."""
     legend = Text("Text in ") + Text("this colour" if not console.no_color else "bold", drafted_style(console))
     legend += Text(" was drafted, and accepted by the model; the rest it wrote one token at a time.")
     console.print()
@@ -115,7 +115,7 @@ def answer_live(console: Console, llm: LLM, number: int, prompt: DemoPrompt, par
 
 
 def show_table(console: Console, races: list[DemoRace], facts: dict[str, Any], seconds: float) -> None:
-    """The demo's figures, and what they depend on."""
+    """Print the demo's figures and their conditions."""
     ways, table = list(facts["K"]), _wide_table(races, list(facts["K"]))
     if console.measure(table, options=console.options.update_width(WIDEST)).maximum > console.width:
         table = _tall_table(races, ways)
@@ -136,7 +136,7 @@ def show_table(console: Console, races: list[DemoRace], facts: dict[str, Any], s
 
 
 def _wide_table(races: list[DemoRace], ways: list[str]) -> Table:
-    """A line for each prompt."""
+    """A table with one row per prompt."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("prompt", vertical="bottom")
     for name in ("plain\ntok/s", *(f"{way}\n{part}" for way in ways for part in ("speed-up", "length")), "same\ntext"):
@@ -148,7 +148,7 @@ def _wide_table(races: list[DemoRace], ways: list[str]) -> Table:
 
 
 def _tall_table(races: list[DemoRace], ways: list[str]) -> Table:
-    """A line for each way of drafting, under its prompt."""
+    """A table with one row per drafting method under each prompt."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("prompt")
     for name in ("speed-up", "length"):

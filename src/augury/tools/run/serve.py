@@ -1,4 +1,4 @@
-"""`augury serve`: a run until it is stopped."""
+"""`augury serve`: runs the server until it is stopped."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from augury.tools.shared.safe_text import safe_text
 
 
 def run(settings: Settings) -> int:
-    """Serve until told to end; the exit code."""
+    """Serve until stopped and return the exit code."""
     return _until_the_end(settings, lambda: asyncio.run(Server(settings).run()))
 
 
 def run_replicas(settings: Settings, given: ServerOptions) -> int:
-    """The same with replicas on Ray."""
+    """Serve with replicas on Ray until stopped and return the exit code."""
     if find_spec("ray") is None:
         raise ConfigError("--replicas: Ray is not installed: pip install 'augury[ray]'.")
     if settings.uds is not None:

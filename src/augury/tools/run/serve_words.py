@@ -1,4 +1,4 @@
-"""A command line written for `vllm serve`, as ours takes it: lists after one flag, flags that change nothing."""
+"""Adapts a command line written for `vllm serve`: lists after one flag, and flags without effect here."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ LISTS = ("--served-model-name", "--api-key", "--lora-modules")  # several values
 MODEL = ("--model", "--model-tag")
 SHORT = {"-pp": "pipeline_parallel_size", "-dp": "data_parallel_size"}
 SWITCHES = ("fully_sharded_loras", "async_scheduling", "skip_tokenizer_init", *harmless.SWITCHES)
-NEUTRAL = {**NOT_YET, "skip_tokenizer_init": (False,)}  # a server speaks in texts
-# What they turn off or on is so here in any case.
+NEUTRAL = {**NOT_YET, "skip_tokenizer_init": (False,)}  # a server returns text
+# Flags that ask for what is always the case here.
 NOTHING = (
     "--disable-log-requests",
     "--no-enable-log-requests",
@@ -27,7 +27,7 @@ NOTHING = (
 
 
 def from_vllm(words: list[str]) -> list[str]:
-    """The words of `augury serve`, less what is only checked here."""
+    """The equivalent words for `augury serve`, without flags that are only checked here or have no effect."""
     kept: list[str] = []
     rest = list(words)
     while rest:
@@ -40,7 +40,7 @@ def from_vllm(words: list[str]) -> list[str]:
             check_neutral(name, _value(flag, name, value if given else None, rest), NEUTRAL)
         elif flag in MODEL:
             model = value if given else _following(flag, rest)
-            kept[1:1] = [] if _has_model(words) else [model]  # a file's, or vLLM's old way to name it
+            kept[1:1] = [] if _has_model(words) else [model]  # from a file, or vLLM's old way to name it
         elif flag.startswith("-") and name in harmless.HARMLESS | harmless.FLAGS:
             if _value(flag, name, value if given else None, rest) not in (None, False, {}):
                 print(f"note: {harmless.remark(flag)}", file=sys.stderr)
@@ -59,7 +59,7 @@ def _following(flag: str, rest: list[str]) -> str:
 
 
 def _has_model(words: list[str]) -> bool:
-    """Whether the model stands before all flags; elsewhere it might be taken for one more value."""
+    """Whether the model comes before all flags; after a list flag it would be taken for one of its values."""
     return len(words) > 1 and not words[1].startswith("-")
 
 

@@ -1,1 +1,1 @@
-"""What several tools use: the terminal, requests to servers, pages, prompts, files."""
+"""Code shared by several tools: the terminal, requests to servers, pages, prompts, files."""

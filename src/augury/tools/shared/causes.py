@@ -1,4 +1,4 @@
-"""Why a connection failed, beneath what the HTTP library says."""
+"""Why a connection failed, beneath the HTTP library's error."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def reason_of(error: BaseException) -> BaseException:
 
 
 def tls_fault(error: ssl.SSLError) -> str:
-    """What is wrong with a connection over TLS, and what to do."""
+    """What is wrong with a TLS connection, and what to do about it."""
     if "CERTIFICATE" not in str(error):
         return "is it http:// rather than https://?"
     why = getattr(error, "verify_message", "")

@@ -1,4 +1,4 @@
-"""An OpenAI-compatible server: whole answers and streams."""
+"""An OpenAI-compatible server: completions and chat streams."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from augury.tools.shared.http import Server, Unreadable, brief, error_message, l
 if TYPE_CHECKING:
     import httpx
 
-END = "(end)"  # stands for the token that ended an answer, which servers do not show
+END = "(end)"  # stands for the end-of-sequence token, which servers do not show
 COUNTER = r"^(?:{name})(?:_total)?(?:\{{[^}}]*\}})? +([0-9.eE+]+)"
 DRAFTS = "vllm:spec_decode_num_drafts"
 
@@ -21,22 +21,22 @@ DRAFTS = "vllm:spec_decode_num_drafts"
 class Completion(NamedTuple):
     """One completion."""
 
-    tokens: tuple[str, ...]  # as texts; the whole text as one if the server does not list them
-    likely: tuple[dict[str, float], ...] | None  # log-probabilities of the likeliest tokens at each place, if offered
+    tokens: tuple[str, ...]  # as texts; one element with the whole text if the server does not list them
+    likely: tuple[dict[str, float], ...] | None  # log-probabilities of the likeliest tokens by position, if offered
 
     def joined(self) -> Completion:
-        """The same as one text, to compare with a server that lists no tokens."""
+        """The same completion as one text, to compare with a server that lists no tokens."""
         ended = self.tokens[-1:] == (END,)
         text = "".join(self.tokens[:-1] if ended else self.tokens)
         return Completion(((text,) if text else ()) + ((END,) if ended else ()), None)
 
 
 class Endpoint(Server):
-    """A server of completions and chat, by its address; `flag` is the option that names it."""
+    """A server for completions and chat, by its address; `flag` is the option that gave the address."""
 
     def __init__(self, flag: str, url: str, key: str | None = None, model: str | None = None, timeout: float = 120.0):
         if "://" not in url:
-            place = url.rpartition("@")[2]  # a password before it is not shown
+            place = url.rpartition("@")[2]  # without the password before it
             raise Unreadable(
                 "address", f"{flag} {place}: write the server's address, for example http://localhost:8000."
             )
@@ -57,7 +57,7 @@ class Endpoint(Server):
             raise Unreadable("answer", f"{self.where}: the answer is not a completion: {brief(reply)}") from None
 
     def chat(self, messages: list[dict[str, Any]], **options: Any) -> Iterator[dict[str, Any]]:
-        """The chunks of an answer to a conversation, as they come; closing the iterator leaves the server."""
+        """The chunks of an answer to a conversation as they arrive; closing the iterator closes the connection."""
         body = {"model": self.model, "messages": messages, "stream": True, **options}
         for line in self.events("/v1/chat/completions", body):
             if not line.startswith(b"data:"):
@@ -71,16 +71,16 @@ class Endpoint(Server):
         raise Unreadable("answer", f"{self.where}: the answer broke off without a reason.")
 
     def live(self) -> dict[str, Any] | None:
-        """Figures of an Augury server; None if it is another's."""
+        """Live figures of an Augury server; None if it is another kind of server."""
         found = self.json("/augury/live", self.timeout)
         return found if isinstance(found, dict) and "num_spec_tokens" in found else None
 
     def drafts(self) -> float | None:
-        """Drafts made since the server started, from its metrics; None if it does not tell."""
+        """Drafts since the server started, from its metrics; None if it does not export them."""
         return self.counters(DRAFTS)[0]
 
     def counters(self, *names: str) -> list[float | None]:
-        """Counters of the server's metrics, each summed over its labels; None for what it does not tell."""
+        """Counters from the server's metrics, each summed over its labels; None for any that is not exported."""
         try:
             told = self.metrics().body.decode("utf-8", "replace")
         except Unreadable:

@@ -1,4 +1,4 @@
-"""Prompts as a command is given them: in its argument, a file, or standard input."""
+"""Prompts given to a command: by its argument, a file, or standard input."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How commands are found, loaded late, and how their errors are shown: one line and an exit code."""
+"""Command groups that load commands lazily and show errors as one line and an exit code."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from augury.model.errors import ModelError
 from augury.tools.shared.safe_text import safe_text
 
 UsageError: Any = typer.BadParameter.__base__  # typer has its own copy of click, or click itself, by version
-WIDE = 140  # columns in which the panels of every command have room for its options' names
+WIDE = 140  # columns from which every command's help panels have room for the option names
 EXTRAS = {
     "matplotlib": "bench",
     "numba": "traces",
@@ -32,15 +32,15 @@ EXTRAS = {
 
 
 class Commands(TyperGroup):
-    """Turns what the user can mend into one line and an exit code; AUGURY_DEBUG=1 shows the traceback instead."""
+    """Turns errors that the user can fix into one line and an exit code; AUGURY_DEBUG=1 shows the traceback instead."""
 
     def make_context(self, *args: Any, **extra: Any) -> Any:
-        """Read the options before the command's name."""
+        """Parse the options before the command's name."""
         with _one_line():
             return super().make_context(*args, **extra)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """Find the command, and load it if its options live in another module."""
+        """Find the command, and load it if it is only a stub."""
         name, command, rest = super().resolve_command(ctx, args)
         return name, real(command, name), rest
 
@@ -51,7 +51,7 @@ class Commands(TyperGroup):
 
 
 def real(command: Any, name: str | None) -> Any:
-    """A command itself, loaded where it was only announced."""
+    """The command itself, imported if it is only a stub of `later`."""
     place = getattr(getattr(command, "callback", None), "place", "")
     if not place:
         return command
@@ -61,17 +61,17 @@ def real(command: Any, name: str | None) -> Any:
 
 
 def alone(function: Any, name: str | None) -> Any:
-    """A function as a command."""
+    """A function as a stand-alone command."""
     app = typer.Typer(add_completion=False, rich_markup_mode=panels())
     app.command(name)(function)
     return typer.main.get_command(app)
 
 
 class WordsOrCommands(Commands):
-    """A command that takes any words, below which others stand: the first word decides, and theirs win."""
+    """A command that takes any words but also has subcommands; a first word that names one selects it."""
 
     def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
-        """Read the words as the command below that the first of them names, or else as this one's own."""
+        """Parse the words as those of the subcommand that the first one names, otherwise as this command's own."""
         if args[:1] == ["--help"]:
             return super().make_context(info_name, args, parent, **extra)
         below = args[0] if args[:1] and args[0] in self.commands else None
@@ -82,13 +82,13 @@ class WordsOrCommands(Commands):
             return real(self.commands[below], below).make_context(path, args[1:], parent, **extra)
 
     def get_params(self, ctx: Any) -> list[Any]:
-        """Its parameters; those below have paths of their own, in which its words have no place."""
+        """Its parameters, without the arguments if `ctx` is a subcommand's, whose usage line must not show them."""
         found = super().get_params(ctx)
         return found if ctx.command is self else [one for one in found if one.param_type_name != "argument"]
 
 
 def later(app: typer.Typer, name: str, place: str, text: str, panel: str | None = None) -> None:
-    """Announce a command whose options and code are loaded when it is called, so that help need not read them."""
+    """Register a stub for a command that is imported only when called, so that help stays fast."""
 
     def stub() -> None:
         raise AssertionError("Commands.resolve_command puts the real one in this one's place")
@@ -98,7 +98,7 @@ def later(app: typer.Typer, name: str, place: str, text: str, panel: str | None 
 
 
 def panels() -> Literal["rich"] | None:
-    """How help looks: in a narrow terminal panels cut long names off; plain help does not."""
+    """The help style: panels only in a wide terminal, because in a narrow one they cut off long names."""
     return "rich" if get_terminal_size().columns >= WIDE else None
 
 
@@ -106,9 +106,9 @@ def panels() -> Literal["rich"] | None:
 def _one_line() -> Iterator[None]:
     try:
         yield
-        sys.stdout.flush()  # a full disk must be met here, where it is logged in one line
+        sys.stdout.flush()  # so that a full disk is reported here, in one line
     except KeyboardInterrupt:
-        print(file=sys.stderr)  # the shell's prompt starts on a line of its own
+        print(file=sys.stderr)  # so that the shell's prompt starts on its own line
         raise typer.Exit(130) from None
     except Exception as error:
         line = _explain(error)
@@ -116,12 +116,12 @@ def _one_line() -> Iterator[None]:
             raise
         print(safe_text(f"error: {line}"), file=sys.stderr)
         if isinstance(error, OSError):
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python would try to write it once more
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python would retry at exit
         raise typer.Exit(2) from None
 
 
 def _explain(error: Exception) -> str | None:
-    """One line for errors that are the user's to mend; None for ours."""
+    """One line for errors that the user can fix; None for bugs."""
     if isinstance(error, UsageError) and type(error).__name__ != "NoArgsIsHelpError":
         where = error.ctx.command_path if getattr(error, "ctx", None) else "augury"
         return f"{error.format_message().rstrip('.')}; see `{where} --help`."

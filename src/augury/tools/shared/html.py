@@ -1,4 +1,4 @@
-"""A report as one HTML file that needs nothing else: no script, no font, no network; light and dark."""
+"""A report as one self-contained HTML file: no script, no font, no network; light and dark."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def h2(words: str) -> str:
 
 
 def table(names: Sequence[str], rows: Sequence[Row]) -> str:
-    """A table; what begins with a digit stands at the right."""
+    """A table; cells that begin with a digit are right-aligned."""
 
     def cell(value: object, tag: str) -> str:
         words = str(value)
@@ -30,6 +30,6 @@ def table(names: Sequence[str], rows: Sequence[Row]) -> str:
 
 
 def page(title: str, parts: Sequence[str], conditions: Mapping[str, Any], seconds: float) -> str:
-    """The whole file, with what its figures depend on at the end."""
+    """The whole file, with the conditions of its figures at the end."""
     facts = ", ".join(f"{name}: {value}" for name, value in conditions.items())
     return render("shared/page.html", title=title, parts="".join(parts), facts=facts, seconds=seconds)

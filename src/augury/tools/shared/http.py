@@ -1,6 +1,6 @@
-"""The HTTP client of all tools: a server's answer, or one sentence that says why none came.
+"""The HTTP client of all tools: a server's response, or one sentence that says why there is none.
 
-`tools/load/stream.py` alone has its own, because it stamps chunks to the microsecond.
+Only `tools/load/stream.py` has its own client, because it timestamps chunks to the microsecond.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from augury.config.errors import ConfigError
 from augury.tools.shared.causes import reason_of, tls_fault
 
 if TYPE_CHECKING:
-    import httpx  # imported on first use: help and refusals must start quickly
+    import httpx  # imported on first use, so that help and usage errors stay fast
 
 LARGEST = 16_000_000  # bytes after unpacking; vLLM's metrics are under one million
 LAST_PORT = 65_535
 
 
 def shown(text: str) -> str:
-    """A server's words, which must not steer a terminal."""
+    """A server's text with unprintable characters replaced, as they could manipulate the terminal."""
     return "".join(letter if letter.isprintable() else "?" for letter in text)
 
 
@@ -45,15 +45,15 @@ class Unreadable(ConfigError):
 
 
 class Reply(NamedTuple):
-    """What a server said."""
+    """A server's response."""
 
     body: bytes
-    kind: str  # its Content-Type, in small letters
+    kind: str  # its Content-Type, in lower case
     seconds: float
 
 
 def address_of(url: str) -> tuple[str, str | None]:
-    """An address without user and password, which may be printed, and the Authorization header that they make."""
+    """An address without user and password, safe to print, and the Authorization header they form, or None."""
     whole = url.strip() if "://" in url else f"http://{url.strip()}"
     scheme, _, rest = whole.partition("://")
     place = re.split(r"[/?#]", rest, maxsplit=1)[0]
@@ -77,25 +77,25 @@ def address_of(url: str) -> tuple[str, str | None]:
 
 
 class Server:
-    """A server, by its own address or that of its metrics; `flag` is the option that names it in messages."""
+    """A server, by its own address or that of its metrics; `flag` is the option that messages refer to."""
 
     def __init__(self, url: str, key: str | None = None, timeout: float = 5.0, flag: str = "") -> None:
         whole, basic = address_of(url)
         whole, _, self._query = whole.partition("?")
         self.base = re.sub(r"(/metrics|(/v1)?/completions|/v1)?/*$", "", whole)
         self.where = f"{flag} {self.base}".strip()
-        # A password in the address is meant for this server; a key may come from the environment, for any server.
+        # A password in the address is for this server; a key from the environment may be for any server.
         self.authorization = basic or (f"Bearer {key}" if key else None)
         if self.authorization and not re.fullmatch(r"[\x20-\x7e]+", self.authorization):
             raise Unreadable("key", "--api-key holds characters that an HTTP header cannot carry.")
         self.timeout = timeout
 
     def metrics(self) -> Reply:
-        """The answer of /metrics."""
+        """The response of /metrics."""
         return self._ask("/metrics" + (f"?{self._query}" if self._query else ""), None, self.timeout)
 
     def json(self, path: str, timeout: float = 1.0) -> Any:
-        """The JSON at a path, or None where there is none."""
+        """The JSON at a path; None if there is none."""
         try:
             return self._json(path, None, min(timeout, self.timeout))
         except Unreadable:
@@ -106,15 +106,15 @@ class Server:
         return listed_models(self.json("/v1/models", timeout))
 
     def post(self, path: str, body: dict[str, Any], timeout: float, headers: Mapping[str, str] | None = None) -> Any:
-        """The JSON that answers a request."""
+        """POST a JSON body and return the response's JSON."""
         return self._json(path, body, timeout, headers)
 
     def events(self, path: str, body: dict[str, Any], within: float | None = None) -> Iterator[bytes]:
-        """The lines of a streamed answer; the timeout holds for each wait, `within` seconds for the whole."""
+        """The lines of a streamed response; the timeout applies to each read, `within` seconds to the whole stream."""
         rest, begun = b"", time.monotonic()
         with self._open(path, body, self.timeout) as reply:
-            for piece in reply.iter_bytes():  # not iter_lines, which also splits at U+2028 inside of JSON
-                if within is not None and time.monotonic() > begun + within:  # a sign of life is no answer
+            for piece in reply.iter_bytes():  # not iter_lines, which also splits at U+2028 inside JSON
+                if within is not None and time.monotonic() > begun + within:  # a stream may trickle on without end
                     raise Unreadable("timeout", f"{self.where}{path}: the stream did not end within {within:g} s.")
                 *lines, rest = (rest + piece).split(b"\n")
                 yield from lines
@@ -132,7 +132,7 @@ class Server:
     def _ask(
         self, path: str, body: dict[str, Any] | None, timeout: float, headers: Mapping[str, str] | None = None
     ) -> Reply:
-        """Fetch in a thread, because neither a DNS lookup nor a head that drips keeps to a timeout."""
+        """Fetch in a thread, because neither a DNS lookup nor slowly trickling headers respect a timeout."""
         answers: queue.SimpleQueue[Reply | Unreadable] = queue.SimpleQueue()
 
         def fetch() -> None:
@@ -140,7 +140,7 @@ class Server:
                 answers.put(self._fetch(path, body, timeout, headers))
             except Unreadable as error:
                 answers.put(error)
-            except Exception as error:  # whatever a strange answer does to the library, one line is what is wanted
+            except Exception as error:  # any error that an odd response causes in the library becomes one line
                 answers.put(self._unreachable(error))
 
         threading.Thread(target=fetch, daemon=True).start()
@@ -185,15 +185,15 @@ class Server:
 
     @cached_property
     def _client(self) -> httpx.Client:
-        """One for all requests; proxies and certificates are the system's, as for other programs there."""
+        """The client for all requests, with the system's proxies and certificates."""
         import httpx
 
-        tls = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # without certificates, which take 70 ms to read
+        tls = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # without certificates, which take 70 ms to load
         if self.base.startswith("https:"):
             tls.load_default_certs()
 
         def redirected(reply: httpx.Response) -> None:
-            reply.request.headers.pop("Authorization", None)  # where we are redirected to must not see it
+            reply.request.headers.pop("Authorization", None)  # a redirect's target must not see it
             if reply.has_redirect_location:
                 tls.load_default_certs()
 
@@ -211,7 +211,7 @@ class Server:
             mounts=mounts,
             trust_env=False,
             follow_redirects=True,
-            limits=httpx.Limits(max_keepalive_connections=0),  # a kept connection may be closed just as it is used
+            limits=httpx.Limits(max_keepalive_connections=0),  # a kept connection may be closed just as it is reused
             event_hooks={"response": [redirected]},
         )
 
@@ -227,7 +227,7 @@ class Server:
         )
 
     def _refused(self, path: str, reply: httpx.Response, said: bytes) -> Unreadable:
-        """Why a server refuses a request, from its status and the beginning of its answer."""
+        """The error for a refused request, from the status and the beginning of the response."""
         code, told = reply.status_code, self.authorization or ""
         if code in (401, 403):
             basic = told.startswith("Basic") or "basic" in reply.headers.get("WWW-Authenticate", "").lower()
@@ -257,7 +257,7 @@ class Server:
             return Unreadable("malformed", f"{self.where}: the answer claims to be gzip and is not.")
         if "without sending complete message" in text:
             return self._cut()
-        if "illegal request line" in text:  # what h11 says of an answer that begins with a control character
+        if "illegal request line" in text:  # h11's error for a response that begins with a control character
             return self._wants_tls()
         hung_up = isinstance(reason, ConnectionError) or "disconnected without" in text
         hint = "; if it speaks TLS, write https://" if hung_up and self.base.startswith("http://") else ""
@@ -265,14 +265,14 @@ class Server:
 
 
 def listed_models(told: Any) -> dict[str, str]:
-    """The models of an answer of /v1/models, each with its owner."""
+    """The models in a response of /v1/models, each with its owner."""
     listed = told.get("data") if isinstance(told, dict) else None
     entries = [entry for entry in listed if isinstance(entry, dict)] if isinstance(listed, list) else []
     return {one["id"]: str(one.get("owned_by", "")) for one in entries if isinstance(one.get("id"), str)}
 
 
 def error_message(raw: bytes) -> str:
-    """What a server says of an error, in whichever of the usual shapes; it may end with the remedy."""
+    """The message of a server's error response in any of the usual formats, long enough to include a remedy."""
     text: Any = raw.decode("utf-8", "replace")
     try:
         found = json.loads(text)
@@ -284,6 +284,6 @@ def error_message(raw: bytes) -> str:
 
 
 def brief(value: Any, most: int = 200) -> str:
-    """A server's words in one short line that cannot steer a terminal."""
+    """A server's text as one short line that is safe for a terminal."""
     text = shown(" ".join(str(value).split()))
     return text if len(text) <= most else f"{text[: most - 3]}..."

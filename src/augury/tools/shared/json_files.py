@@ -8,11 +8,11 @@ from typing import Any
 
 from augury.config.errors import ConfigError
 
-LARGEST = 64 << 20  # bytes; what these files hold is far less
+LARGEST = 64 << 20  # bytes; such files are far smaller
 
 
 def read_json(path: Path, where: str = "") -> Any:
-    """What a file holds; `where` is how an error names it, if not by its path."""
+    """Read a JSON file; `where` is how errors refer to it, by default its path."""
     where = where or str(path)
     try:
         with path.open("rb") as file:

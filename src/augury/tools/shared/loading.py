@@ -1,4 +1,4 @@
-"""What the commands share of an engine: load it, ask it, take its drafts away, say under which conditions it ran."""
+"""Engine helpers for commands: loading, chat prompts, plain decoding, and the conditions of a run."""
 
 from __future__ import annotations
 
@@ -18,27 +18,27 @@ if TYPE_CHECKING:
 
 
 def load(model: str, quiet: bool = False, **arguments: Any) -> LLM:
-    """Build an LLM, with a sign of life on the terminal while it loads."""
+    """Build an LLM, with a spinner in the terminal while it loads."""
     from augury.config.engine import EngineConfig
 
-    EngineConfig.parse(model=model, **arguments)  # a typing error should not wait for torch
+    EngineConfig.parse(model=model, **arguments)  # reports option errors before importing torch
     from augury.model.store import resolve
 
     if missing := next((name for name in ("torch", "transformers") if find_spec(name) is None), None):
-        raise ModuleNotFoundError(f"no module named {missing}", name=missing)  # before 93 MB come for nothing
-    resolve(model, quiet)  # shows its own progress where it has to fetch or convert
+        raise ModuleNotFoundError(f"no module named {missing}", name=missing)  # before a download of 93 MB in vain
+    resolve(model, quiet)  # shows its own progress if it has to fetch or convert
     with waiting(f"loading {model}", quiet):
         with uncollected(lasting=True):
             import_lean()
             from augury.engine.llm import LLM
 
         llm = LLM(model, **arguments)
-        gc.freeze()  # it stays until the end, and the interpreter looks for garbage three times over before that
+        gc.freeze()  # it lives until exit, and scanning it in every garbage collection is wasted
         return llm
 
 
 def with_installed(wanted: Mapping[str, Any] | None, model: str, quiet: bool = False) -> Any:
-    """A speculative_config that leaves its drafter open, with the installed one of this model; any other as it is."""
+    """A speculative_config with this model's installed drafter filled in if it names none; any other unchanged."""
     from augury.config.installed import offered, with_drafter
 
     if wanted is None or not offered(wanted):
@@ -50,13 +50,13 @@ def with_installed(wanted: Mapping[str, Any] | None, model: str, quiet: bool = F
 
 
 def chat_prompt(llm: LLM, messages: Iterable[dict[str, Any]]) -> dict[str, Any]:
-    """A conversation as the prompt the engine takes."""
+    """A conversation as a prompt for the engine, through the chat template."""
     return {"prompt_token_ids": llm.tokenizer.chat(list(messages), add_generation_prompt=True)}
 
 
 @contextmanager
 def without_drafts(llm: LLM) -> Iterator[None]:
-    """Plain decoding on an engine built for speculation: the same loop with empty drafts. Only between requests."""
+    """Decode without drafts on an engine built for speculation; use it only while no request is in progress."""
     runner = llm.engine.runner
     drafter, runner.drafter = runner.drafter, None
     try:
@@ -66,7 +66,7 @@ def without_drafts(llm: LLM) -> Iterator[None]:
 
 
 def conditions(llm: LLM, params: SamplingParams) -> dict[str, Any]:
-    """What a figure depends on besides the code."""
+    """The conditions on which a figure depends besides the code."""
     import torch
 
     spec = llm.config.speculative_config

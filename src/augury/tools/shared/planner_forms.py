@@ -1,8 +1,8 @@
-"""Acceptance in the forms that planners read: aiconfigurator's experiments and options, Dynamo's planner and mocker.
+"""Acceptance in the formats that planners read: aiconfigurator's experiments and options, Dynamo's planner and mocker.
 
-aiconfigurator (0.12, sdk/speculative.py) takes `nextn`, the tokens drafted, and `nextn_accepted`, those accepted a
-step. Dynamo's planner (1.6, planner/config/planner_config.py) takes `speculative_nextn` and reads acceptance off its
-workers' metrics; its mocker takes conditional rates by place, of five places at most.
+aiconfigurator (0.12, sdk/speculative.py) takes `nextn`, the tokens drafted, and `nextn_accepted`, those accepted per
+step. Dynamo's planner (1.6, planner/config/planner_config.py) takes `speculative_nextn` and reads acceptance from its
+workers' metrics; its mocker takes conditional rates by position, for five positions at most.
 """
 
 from __future__ import annotations
@@ -12,18 +12,18 @@ from typing import Any, NamedTuple
 
 import yaml
 
-MOST_PLACES = 5  # Dynamo's mocker takes no more
+MOST_PLACES = 5  # positions that Dynamo's mocker accepts
 
 
 class _Plain(yaml.SafeDumper):
-    """Without anchors: people edit these files."""
+    """Writes YAML without anchors, because people edit these files."""
 
     def ignore_aliases(self, data: Any) -> bool:
         return True
 
 
 class Expected(NamedTuple):
-    """What speculation is expected to do: tokens drafted, accepted a step, and rates by place given those before."""
+    """Expected speculation: K, accepted tokens per step, and conditional acceptance rates by position."""
 
     tokens: int
     accepted: float
@@ -38,7 +38,7 @@ def aiconfigurator_words(expected: Expected | None) -> str:
 
 
 def aiconfigurator_file(tasks: Mapping[str, Mapping[str, Any]], remarks: Sequence[str]) -> str:
-    """A file for `aiconfigurator cli exp --yaml-path FILE`: experiments that are compared with each other."""
+    """A file for `aiconfigurator cli exp --yaml-path FILE`: experiments to be compared."""
     head = ["aiconfigurator cli exp --yaml-path FILE", *remarks]
     return _file({"exps": list(tasks), **tasks}, head)
 
@@ -49,7 +49,7 @@ def speculating(expected: Expected) -> dict[str, Any]:
 
 
 def dynamo_file(settings: Mapping[str, Any], expected: Expected | None, remarks: Sequence[str]) -> str:
-    """A file for `python -m dynamo.planner --config FILE`; the mocker's options stand above."""
+    """A file for `python -m dynamo.planner --config FILE`, with the mocker's options in a comment at the top."""
     head = ["python -m dynamo.planner --config FILE", *remarks]
     if expected is not None:
         places = min(expected.tokens, MOST_PLACES)
@@ -61,7 +61,7 @@ def dynamo_file(settings: Mapping[str, Any], expected: Expected | None, remarks:
 
 
 def _accepted(expected: Expected) -> float:
-    """Rounded figures must not leave their range."""
+    """The rounded figure, clamped to its range."""
     return round(min(max(expected.accepted, 0.0), expected.tokens), 3)
 
 

@@ -1,8 +1,8 @@
-"""`speculation_profile.json`: how a drafter was accepted, in the shape that planners and simulators exchange.
+"""`speculation_profile.json`: a drafter's acceptance, in the format that planners and simulators exchange.
 
 `marginal_accept_rates[i]` is the share of drafts whose first i + 1 tokens were all accepted (vLLM's rate),
-`conditional_accept_rates[i]` that share among the drafts whose first i were. A length includes the token that every
-step emits, so 1 + the sum of the marginals is the mean length.
+`conditional_accept_rates[i]` that share among the drafts whose first i tokens were accepted. A length includes the
+token that every step emits, so 1 + the sum of the marginal rates is the mean length.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ KEYS: dict[str, type | tuple[type, ...]] = {
     "acceptance_length_histogram": dict,
     "measurement_conditions": dict,
 }
-SAME = 1e-4  # rates are rounded to six digits
+SAME = 1e-4  # tolerance, since rates are rounded to six digits
 
 
 def make_profile(
@@ -59,7 +59,7 @@ def make_profile(
 
 
 def check_profile(profile: Any, where: str) -> dict[str, Any]:
-    """The profile itself, if it is one and its figures agree with each other; otherwise what is wrong with it."""
+    """The profile itself if it is valid and its figures are consistent; otherwise a ConfigError."""
     if not isinstance(profile, dict):
         raise ConfigError(f"{where}: a speculation profile is a JSON object, found {type(profile).__name__}.")
     if str(profile.get("format", "")).startswith("augury-cost-curve"):
@@ -102,7 +102,7 @@ def read_profile(path: Path) -> dict[str, Any]:
 
 
 def write_profile(profile: Mapping[str, Any], path: Path) -> None:
-    """Write a profile, all or nothing."""
+    """Check a profile and write it atomically."""
     check_profile(dict(profile), str(path))
     try:
         write_text(path, json.dumps(profile, indent=2, ensure_ascii=False) + "\n")

@@ -1,4 +1,4 @@
-"""A bar for work that takes a while."""
+"""A progress bar for long work."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from augury.tools.shared.pulse import Count, pulse
 
 @contextmanager
 def progress(first: str, total: int) -> Iterator[Callable[[str], None]]:
-    """A bar on standard error with the time left; a line every few seconds where that is no terminal."""
+    """A progress bar on stderr with the time left, or a line every few seconds if stderr is not a terminal."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 

@@ -15,23 +15,23 @@ from augury.config.errors import ConfigError
 
 @dataclass(frozen=True, slots=True)
 class BenchPrompt:
-    """A question, and the first words of the answer where they are given."""
+    """A question, and the first words of the answer if they are given."""
 
     user: str
     answer: str = ""
 
     def messages(self) -> list[dict[str, Any]]:
-        """The conversation as a chat template wants it."""
+        """The messages for a chat template."""
         asked = [{"role": "user", "content": self.user}]
         return [*asked, {"role": "assistant", "content": self.answer}] if self.answer else asked
 
     def template_options(self) -> dict[str, bool]:
-        """Go on with the answer that was begun, or begin one."""
+        """Chat template options that continue the begun answer, or begin a new one."""
         return {"continue_final_message": True} if self.answer else {"add_generation_prompt": True}
 
 
 def _edit(ask: str, text: str, begun: str, language: str = "") -> BenchPrompt:
-    """Ask for a text with one change; the answer has begun, up to and with the words `begun` of the text."""
+    """A prompt that asks for a text with one change; the answer is begun up to and including `begun` in the text."""
     at = text.index(begun) + len(begun)
     fence = f"```{language}\n" if language else ""
     close = "\n```" if language else ""
@@ -50,7 +50,7 @@ SETS = _built_in()
 
 
 def load_prompts(name: str) -> tuple[BenchPrompt, ...]:
-    """A built-in set by name, or a file: a text with a prompt a line, or JSON lines with `user` and maybe `answer`."""
+    """A built-in set by name, or a file with a prompt per line: plain text, or JSON with `user` and maybe `answer`."""
     if name in SETS:
         return SETS[name]
     path = Path(name)

@@ -1,4 +1,4 @@
-"""Signs of life for logs and pipes: a line on standard error every few seconds, where a terminal would have a bar."""
+"""Progress for logs and pipes: a line on stderr every few seconds instead of a terminal's progress bar."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-EVERY = 5.0  # seconds between two lines; what is done sooner says nothing
+EVERY = 5.0  # seconds between two lines; shorter work prints nothing
 
 
 @contextmanager
 def pulse(says: Callable[[], str], quiet: bool = False, every: float = EVERY) -> Iterator[None]:
-    """Print what `says` gives every few seconds, unless `quiet`: where a bar shows the same."""
+    """Print what `says` returns every few seconds, unless `quiet`, as when a bar shows the same."""
     if quiet:
         yield
         return
@@ -33,14 +33,14 @@ def pulse(says: Callable[[], str], quiet: bool = False, every: float = EVERY) ->
 
 
 class Count:
-    """How far something is, as a line with the time that is left."""
+    """Progress of some work, as a line with the time left."""
 
     def __init__(self, what: str, total: float, now: Callable[[], float] = time.monotonic) -> None:
         self.what, self.total, self.done = what, total, 0.0
         self._now, self._begun = now, now()
 
     def line(self) -> str:
-        """What is going on, how much of it is done, for how long, and how long still if it continues like this."""
+        """What is being done, how much of it is done, the time so far, and the estimated time left."""
         spent = self._now() - self._begun
         parts = [f"{self.what}: {self.done:,.0f} of {self.total:,.0f}", f"{time_text(spent)} so far"]
         if 0 < self.done < self.total:
@@ -49,7 +49,7 @@ class Count:
 
 
 def time_text(seconds: float) -> str:
-    """A time for people: two or three figures, in the unit that suits it."""
+    """A duration for people: two or three digits, in a suitable unit."""
     if seconds < 0.9995:
         return f"{1000 * seconds:.3g} ms"
     if seconds < 99.5:

@@ -1,4 +1,4 @@
-"""One answer as it comes: its text in pieces that know whether a draft had guessed them, and its figures."""
+"""One streamed answer: its text in pieces marked as drafted or not, and its figures."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 
 
 class Piece(NamedTuple):
-    """A bit of text, and whether a draft had guessed it."""
+    """A piece of text, and whether it comes from an accepted draft."""
 
     text: str
     drafted: bool
 
 
 class Pieces:
-    """Cuts one request's growing text at its tokens, so that each can have its own colour."""
+    """Splits one request's growing text into its tokens, so that each can have its own colour."""
 
     def __init__(self, decode: Callable[[list[int]], str]) -> None:
         self._decode = decode
@@ -32,7 +32,7 @@ class Pieces:
         self._shown = 0
 
     def take(self, update: Update) -> list[Piece]:
-        """The pieces that a step made certain; text that may turn into a stop string waits in here."""
+        """The pieces that a step completed; text that may become a stop string is held back."""
         from augury.engine.text import TextStream
 
         request = update.request
@@ -54,20 +54,20 @@ class Pieces:
                 self._waiting.insert(0, Piece(piece.text[len(fits) :], piece.drafted))
             self._shown += len(fits)
             yield Piece(fits, piece.drafted)
-        if final is not None and self._shown < len(final):  # half a character at the very end
+        if final is not None and self._shown < len(final):  # an incomplete character at the very end
             yield Piece(final[self._shown :], False)
             self._shown = len(final)
 
 
 @dataclass(slots=True)
 class Run:
-    """One answer, and how it came."""
+    """One answer and its figures."""
 
     text: str = ""
     token_ids: list[int] = field(default_factory=list)
     finish_reason: str | None = None
     prompt_tokens: int = 0
-    steps: int = 0  # passes that added tokens
+    steps: int = 0  # forward passes that added tokens
     seconds: float = 0.0
     first_seconds: float = 0.0  # until the first token
     first_tokens: int = 0
@@ -75,7 +75,7 @@ class Run:
 
     @property
     def speed(self) -> float:
-        """Tokens a second once the prompt is read."""
+        """Tokens per second after prefill."""
         rest = len(self.token_ids) - self.first_tokens
         if rest > 0 and self.seconds > self.first_seconds:
             return rest / (self.seconds - self.first_seconds)
@@ -95,7 +95,7 @@ class Run:
 
 
 def acceptance(spec: SpecStats) -> dict[str, Any]:
-    """Speculation in figures: the rate is over drafted tokens, the length includes the extra token of each step."""
+    """Figures of speculation: the rate is over drafted tokens, the length includes each step's extra token."""
     return {
         "num_drafts": spec.num_drafts,
         "num_draft_tokens": spec.num_draft_tokens,
@@ -108,7 +108,7 @@ def acceptance(spec: SpecStats) -> dict[str, Any]:
 def follow(
     llm: LLM, prompt: Any, params: SamplingParams, show: Callable[[list[Piece], Run], None] | None = None
 ) -> Run:
-    """Run one prompt to its end and time it, handing every step's text to `show`."""
+    """Run one prompt to its end and time it, passing every step's text to `show`."""
     run, pieces = Run(), Pieces(llm.tokenizer.decoder(params.skip_special_tokens))
     begun = time.perf_counter()
     for update in llm.stream(prompt, params):

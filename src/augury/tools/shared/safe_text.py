@@ -1,4 +1,4 @@
-"""Text out of files, names of files among it, made fit for a terminal."""
+"""Makes text from files, including file names, safe for a terminal."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ STEERING = (*range(32), *range(127, 160))  # C0 and C1: cursor, colours, titles,
 
 
 def shown(text: str) -> str:
-    """A text from a file as rich may show it: no markup, nothing that steers the terminal."""
+    """A text made safe for rich: markup is escaped and control characters are removed."""
     return escape(safe_text(text))
 
 
 def safe_text(text: str, keep: str = "") -> str:
-    """A text for `print`: without what steers the terminal (but for what is to be kept) and without half letters."""
+    """A text safe for `print`: without control characters other than those in `keep`, and without lone surrogates."""
     plain = text.translate({code: None for code in STEERING if chr(code) not in keep})
     return plain.encode("utf-8", "replace").decode()

@@ -1,3 +1,3 @@
-"""How severities look."""
+"""The styles of severities."""
 
 STYLES = {"error": "bold red", "warning": "bold yellow", "note": "bold cyan"}

@@ -1,4 +1,4 @@
-"""Small pictures for the report, as inline SVG; colours come from the page's style sheet, so that both themes work."""
+"""Small charts for HTML reports as inline SVG; colours come from the page's style sheet, so both themes work."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ LEFT, RIGHT, TOP, BOTTOM = 56, 14, 14, 44
 
 
 class Point(NamedTuple):
-    """One cell of one place: shares of the samples there."""
+    """One point of a scatter plot: an expected and an observed share."""
 
     expected: float
     observed: float
@@ -21,15 +21,15 @@ class Point(NamedTuple):
 
 
 class Bar(NamedTuple):
-    """A figure with its name."""
+    """One bar: a named figure."""
 
     label: str
     value: float
-    kind: str = "a"  # a class of the style sheet
+    kind: str = "a"  # a class in the style sheet
 
 
 def scatter(points: Sequence[Point], across: str, up: str) -> str:
-    """Observed over expected shares on logarithmic axes; on the line is where they are equal."""
+    """A scatter plot of observed over expected shares on logarithmic axes, with the line where they are equal."""
     floor = max(1e-5, min((min(p.expected, p.observed) for p in points if p.expected and p.observed), default=1e-3))
     decades = max(1, math.ceil(-math.log10(floor)))
 
@@ -62,7 +62,7 @@ def scatter(points: Sequence[Point], across: str, up: str) -> str:
 
 
 def bars(figures: Sequence[Bar], across: str, up: str, most: float | None = None) -> str:
-    """Bars side by side, each with its figure on top."""
+    """A bar chart with each figure on top of its bar."""
     tick, top = _scale(most or max((bar.value for bar in figures), default=1.0) * 1.05 or 1.0)
     step = (WIDTH - LEFT - RIGHT) / max(1, len(figures))
     tall = HEIGHT - TOP - BOTTOM
@@ -83,7 +83,7 @@ def bars(figures: Sequence[Bar], across: str, up: str, most: float | None = None
 
 
 class Whisker(NamedTuple):
-    """A figure with its name and the interval it may lie in."""
+    """A named figure with its confidence interval."""
 
     label: str
     value: float
@@ -93,7 +93,7 @@ class Whisker(NamedTuple):
 
 
 def whiskers(figures: Sequence[Whisker], across: str, mark: float) -> str:
-    """Intervals below each other with a dot at the figure; a dashed line at `mark`, to be to the right of."""
+    """Intervals listed vertically, each with a dot at its figure, and a dashed line at `mark`, the bar to exceed."""
     gutter, row = 210, 22
     tall = TOP + row * len(figures) + BOTTOM
     top = max([mark, *(figure.value for figure in figures)])
@@ -121,7 +121,7 @@ def whiskers(figures: Sequence[Whisker], across: str, mark: float) -> str:
 
 
 def _scale(most: float) -> tuple[float, float]:
-    """The distance between ticks, a round number, and the top of an axis that holds `most` under four or so of them."""
+    """The tick distance, a round number, and the top of an axis for values up to `most`, about four ticks high."""
     unit = 10.0 ** math.floor(math.log10(most / 4))
     tick = next(unit * round_number for round_number in (1, 2, 2.5, 5, 10) if unit * round_number * 5 >= most)
     return tick, tick * math.ceil(most / tick - 1e-9)

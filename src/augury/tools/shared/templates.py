@@ -1,6 +1,6 @@
-"""Texts and tables that live in files of their own, with `<< expressions >>` of Jinja in them.
+"""Texts and tables in files of their own, with `<< expressions >>` of Jinja in them.
 
-The signs are not Jinja's usual ones because Prometheus and Grafana use those for themselves.
+The delimiters are not Jinja's usual ones because Prometheus and Grafana use those.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ def _source(name: str) -> str:
 
 
 def render(name: str, **values: Any) -> str:
-    """A file of a tool, such as `monitor/readme.md`, filled in."""
+    """Render a file of a tool, such as `monitor/readme.md`."""
     return _environment().get_template(name).render(values)
 
 
 def fill(name: str, **values: Any) -> Any:
-    """A YAML file of a tool with each of its strings filled in; an entry whose `when` is not true is left out."""
+    """Load a YAML file of a tool and render each string in it; list entries whose `when` is not true are left out."""
     return _filled(yaml.safe_load(_source(name)), values)
 
 

@@ -1,4 +1,4 @@
-"""How things look: plain text for pipes, colour for terminals."""
+"""Output helpers: plain text for pipes, colour for terminals."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ from augury.tools.shared.pulse import pulse
 if TYPE_CHECKING:
     from augury.tools.shared.runs import Piece, Run
 
-# A model may write any character; the ones that steer a terminal are not for it to send.
+# A model may generate any character; control characters must not reach the terminal.
 UNSAFE = dict.fromkeys([*range(9), *range(11, 32), *range(127, 160)])
 
 
 def print_json(value: Any) -> None:
-    """One JSON object on standard output, and nothing else; what JSON cannot say is written as text."""
+    """Print one JSON object on stdout and nothing else; values that JSON cannot represent become text."""
     text = json.dumps(sayable(value), indent=2, ensure_ascii=False, allow_nan=False)
-    # JSON lets these stand as they are, and terminals obey them.
+    # JSON does not escape these, and terminals interpret them.
     text = re.sub("[\x7f-\x9f]", lambda found: f"\\u{ord(found[0]):04x}", text)
     print(text.encode("utf-8", "backslashreplace").decode())
 
 
 @contextmanager
 def errors_as(as_json: bool, code: int = 2) -> Iterator[None]:
-    """Print what the user can mend as a JSON object where JSON is asked for, and end with this exit code."""
+    """With `as_json`, print a ConfigError as a JSON object and exit with this code."""
     try:
         yield
     except ConfigError as error:
@@ -46,7 +46,7 @@ def errors_as(as_json: bool, code: int = 2) -> Iterator[None]:
 
 
 def sayable(value: Any) -> Any:
-    """A value without NaN and infinities."""
+    """A value with NaN and infinities replaced by text."""
     if isinstance(value, dict):
         return {key: sayable(inner) for key, inner in value.items()}
     if isinstance(value, (list, tuple)):
@@ -55,17 +55,17 @@ def sayable(value: Any) -> Any:
 
 
 def output_console() -> Console:
-    """The console for standard output; rich sees to NO_COLOR, pipes and simple terminals."""
+    """The console for stdout; rich handles NO_COLOR, pipes and simple terminals."""
     return Console(highlight=False, soft_wrap=False)
 
 
 def drafted_style(console: Console) -> str:
-    """How an accepted draft looks: another colour, or bold where colour is not wanted."""
+    """The style of accepted drafts: a colour, or bold if colour is not wanted."""
     return "bold" if console.no_color else "green"
 
 
 def colored(pieces: list[Piece], style: str) -> Text:
-    """Pieces as text, accepted drafts in their style."""
+    """Pieces as rich text, with accepted drafts in `style`."""
     text = Text()
     for piece in pieces:
         text.append(piece.text.translate(UNSAFE), style if piece.drafted else "")
@@ -73,7 +73,7 @@ def colored(pieces: list[Piece], style: str) -> Text:
 
 
 def summary(run: Run, speculating: bool) -> str:
-    """An answer in one line of figures."""
+    """An answer's figures in one line."""
     parts = [f"{len(run.token_ids)} tokens", f"{run.steps} passes", f"{run.speed:.1f} tok/s"]
     if speculating and not run.spec.num_drafts:
         parts.insert(2, "nothing to guess from")
@@ -86,7 +86,7 @@ def summary(run: Run, speculating: bool) -> str:
 
 @contextmanager
 def waiting(message: str, quiet: bool = False, lines: bool = False) -> Iterator[None]:
-    """A spinner on standard error while something takes its time; in pipes nothing, or `lines` every few seconds."""
+    """A spinner on stderr during slow work; in pipes nothing, or with `lines` the message every few seconds."""
     if quiet or not sys.stderr.isatty():
         with pulse(lambda: message, quiet or not lines):
             yield
@@ -97,7 +97,7 @@ def waiting(message: str, quiet: bool = False, lines: bool = False) -> Iterator[
 
 @contextmanager
 def saying(quiet: bool = False) -> Iterator[Callable[[str], None]]:
-    """A line on standard error that changes when told to and does nothing by itself, for use while time is measured."""
+    """A line on stderr that changes only when told to, with no background thread that would disturb timing."""
     if quiet or not sys.stderr.isatty():
         yield lambda _: None
         return
@@ -106,7 +106,7 @@ def saying(quiet: bool = False) -> Iterator[Callable[[str], None]]:
 
 
 def size_text(size: int) -> str:
-    """Bytes for people."""
+    """A size in bytes in a readable unit."""
     value, unit = float(size), "B"
     for unit in ("B", "kB", "MB", "GB"):
         if value < 1000 or unit == "GB":

@@ -1,1 +1,1 @@
-"""`augury suffix`: suffix caches made ahead of the first request."""
+"""`augury suffix`: suffix caches built before the first request."""

@@ -1,4 +1,4 @@
-"""`augury suffix`: suffix caches made ahead of the first request."""
+"""`augury suffix`: suffix caches built before the first request."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def build(
     cache, counts = SuffixCache(max_depth, -1, max_bytes), Counter[str]()
     with progress(reader) as tick:
         for script in decoded_once(scripts(reader, words)):
-            # A record without a response, as in a vLLM log, is a text like any other.
+            # A record without a response, as in a vLLM log, is indexed as a plain text.
             spans = script.spans or [(0, len(script.text))]
             counts["prompts_indexed"] += not script.spans
             for text in (script.text[start:stop] for start, stop in spans if stop > start):
@@ -107,7 +107,7 @@ def show(
 
 
 def _patterns(cache: SuffixCache, count: int, encoder: Encoder | None) -> list[dict[str, Any]]:
-    """The runs of eight tokens that occur most often; of runs that overlap one that is listed, only that one."""
+    """The most frequent runs of eight tokens; runs that overlap a listed one are left out."""
     from augury.tools.suffix.patterns import frequent_runs
 
     runs = frequent_runs([tokens for _, _, tokens in cache.responses()], PATTERN, count) if count else []

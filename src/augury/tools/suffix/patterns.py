@@ -1,4 +1,4 @@
-"""What repeats most in a corpus."""
+"""The most frequent token runs of a corpus."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ FACTOR = np.uint64(11400714819323198485)
 
 
 def frequent_runs(texts: list[np.ndarray], length: int, most: int) -> list[tuple[list[int], int]]:
-    """The runs of `length` tokens that occur most often, and how often; none that is another one shifted."""
+    """The most frequent runs of `length` tokens with their counts, without shifted copies of one another."""
     keys = np.concatenate([np.empty(0, np.uint64), *(_keys(text, length) for text in texts)])
     if not len(keys):
         return []
@@ -27,7 +27,7 @@ def frequent_runs(texts: list[np.ndarray], length: int, most: int) -> list[tuple
 
 
 def _keys(text: np.ndarray, length: int) -> np.ndarray:
-    """A number for every run of a text; equal runs have equal numbers, others hardly ever."""
+    """A hash for every run of `length` tokens in a text, uint64."""
     if len(text) < length:
         return np.empty(0, np.uint64)
     ids = text.astype(np.uint64)
@@ -39,6 +39,6 @@ def _keys(text: np.ndarray, length: int) -> np.ndarray:
 
 
 def _shifted(run: list[int], other: list[int]) -> bool:
-    """Whether two runs are the same words, a few further on."""
+    """Whether two runs are the same tokens shifted by at most half their length."""
     half = len(run) // 2
     return any(run[i:] == other[: len(other) - i] or other[i:] == run[: len(run) - i] for i in range(half + 1))

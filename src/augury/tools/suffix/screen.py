@@ -1,4 +1,4 @@
-"""What `augury suffix` says of a cache."""
+"""The output of `augury suffix`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from augury.tools.shared.terminal import UNSAFE, size_text
 
 
 def show_built(record: dict[str, Any]) -> None:
-    """A cache that was just written."""
+    """Print the facts of a cache that was just written."""
     print(
         f"{safe_text(record['file'])}: {record['responses']} responses, {record['tokens']} tokens, "
         f"{size_text(record['file_bytes'])}; {_in_memory(record)}"
@@ -23,7 +23,7 @@ def show_built(record: dict[str, Any]) -> None:
 
 
 def show_cache(record: dict[str, Any]) -> None:
-    """A cache that was read from its file."""
+    """Print the facts of a cache that was read from its file."""
     print(f"{safe_text(record['file'])}: sound, {size_text(record['file_bytes'])}, depth {record['max_depth']}")
     print(f"{record['responses']} responses, {record['tokens']} tokens")
     print(_in_memory(record))

@@ -1,1 +1,1 @@
-"""`augury train`: drafters for a target, from prompts."""
+"""`augury train`: train drafters for a target, from prompts."""

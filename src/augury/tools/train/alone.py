@@ -1,4 +1,4 @@
-"""One run at a time in a directory: two would write each other's state."""
+"""Allows only one run at a time in a directory, because two would overwrite each other's state."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LOCK = ".lock"
 
 @contextmanager
 def alone_in(directory: Path) -> Iterator[None]:
-    """Hold the directory; a lock ends with its process, however that ends. Of a crew the first process holds it."""
+    """Lock the directory until the process ends, however it ends; in a crew, only the first process holds the lock."""
     if not speaks():
         yield
         return

@@ -1,4 +1,4 @@
-"""`augury train`: the target answers the prompts, and a head learns to guess what it says."""
+"""`augury train`: the target answers the prompts, and a drafter is trained to predict the answers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from augury.tools.train.screen import draw, said, show
 
 WHAT = "What to train: eagle3, p-eagle, eagle, mtp, draft_model, pard, medusa, mlp_speculator or dflash."
 
-GPU = "H200"  # that a plan is for
+GPU = "H200"  # default of --plan
 MOST_EPOCHS = 10_000
 
 

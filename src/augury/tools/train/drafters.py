@@ -1,4 +1,4 @@
-"""`augury drafter`: what is installed, smaller ones made of larger ones, and other formats."""
+"""`augury drafter`: list the installed drafters, trim their vocabularies, and export them to other formats."""
 
 from __future__ import annotations
 

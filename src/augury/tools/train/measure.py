@@ -1,4 +1,4 @@
-"""`augury drafter measure`: how many tokens a step a drafter brings on prompts, by K, tree, temperature and rule."""
+"""`augury drafter measure`: a drafter's acceptance length on prompts, by K, tree, temperature and rule."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from augury.tools.shared.options import Json
 from augury.tools.shared.terminal import output_console, print_json
 from augury.tools.train.screen import said
 
-RULES = ("coupled", "standard", "block")  # those that leave the text as it is
+RULES = ("coupled", "standard", "block")  # the lossless ones
 
 
 def measure(

@@ -1,4 +1,4 @@
-"""Acceptance lengths as the engine serves them: one engine for each shape of draft, all prompts of a file at once."""
+"""Acceptance lengths measured in the engine: one engine per draft shape, all prompts of a file in one batch."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Spec = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class MeasuredWith:
-    """What one line of figures is measured with."""
+    """The setting of one row of figures."""
 
     tokens: int  # K
     nodes: int  # of a tree; 0: a chain
@@ -36,12 +36,12 @@ class MeasuredWith:
 
 
 class Amounts(NamedTuple):
-    """How much is measured."""
+    """The limits of a measurement."""
 
     max_tokens: int
     most: int  # prompts of a file
     batch: int | None
-    top_k: int  # children of a tree's node
+    top_k: int  # maximum children of a tree node
 
 
 def measured(
@@ -54,7 +54,7 @@ def measured(
     dtype: str,
     tell: Tell,
 ) -> dict[str, Any]:
-    """Every setting on every file."""
+    """Measure every setting on every file."""
     names = [path.stem for path in files]
     if len(set(names)) < len(names):
         raise ConfigError(f"--prompts {', '.join(map(str, files))}: two files have one name; figures go by name.")
@@ -66,7 +66,7 @@ def measured(
         for one in some:
             tell(f"measuring: K={tokens}, tree {nodes}, temperature {one.temperature:g}", len(lines), len(wanted))
             lines.append(_line(llm, one, asked, amounts.max_tokens))
-        del llm  # a GPU has room for one
+        del llm  # a GPU has room for only one
         gc.collect()
         if engine["device"] == "cuda":
             torch.cuda.empty_cache()
@@ -88,7 +88,7 @@ def _engine(target: str, amounts: Amounts, device: torch.device, dtype: str) -> 
         "dtype": "bfloat16" if on_gpu and dtype == "auto" else dtype,
         "max_num_seqs": amounts.batch or (256 if on_gpu else 8),
         "max_model_len": min(PROMPT + amounts.max_tokens, read_config(resolve(target)).max_position_embeddings),
-        "enable_prefix_caching": False,  # no prompt comes twice
+        "enable_prefix_caching": False,  # no prompt repeats
     }
 
 
@@ -108,7 +108,7 @@ def _line(llm: LLM, one: MeasuredWith, asked: dict[str, list[Messages]], max_tok
 
 
 def effective(settings: list[MeasuredWith], spec: Spec) -> list[MeasuredWith]:
-    """In the order of their engines, each once: rules differ for sampled chains alone, and not all methods grow trees.
+    """The distinct settings, grouped by engine: rules matter only for sampled chains, and not all methods grow trees.
 
     Greedy chains run on the first rule's engine.
     """
@@ -121,7 +121,7 @@ def effective(settings: list[MeasuredWith], spec: Spec) -> list[MeasuredWith]:
 
 
 def chains_alone(spec: Spec) -> str:
-    """Why no tree grows with this configuration; empty where one does."""
+    """Why this configuration cannot draft trees; empty if it can."""
     method = str(spec.get("method"))
     if (card := METHODS.get(method)) is not None and "tree" not in card.keys:
         return f"{method} drafts chains alone"
@@ -129,7 +129,7 @@ def chains_alone(spec: Spec) -> str:
 
 
 def notes(settings: list[MeasuredWith], spec: Spec, lines: list[dict[str, Any]]) -> list[str]:
-    """What was asked for and is not among the figures."""
+    """What was asked for but is not among the figures, and why."""
     found = [f"--tree {nodes}: {why}." for nodes in _trees(settings) if (why := chains_alone(spec))]
     for name, figure in lines[0]["files"].items():
         if left := figure["left_out"]:
@@ -142,10 +142,10 @@ def _trees(settings: list[MeasuredWith]) -> list[int]:
 
 
 def shaped(spec: Spec, tokens: int, nodes: int, rule: str, top_k: int) -> Spec:
-    """The drafter's configuration for one engine; chains of sampled answers are sampled unless it says otherwise."""
+    """The drafter's configuration for one engine; draft chains are sampled unless it says otherwise."""
     chain = {"draft_sample_method": "probabilistic"} if _samples(spec) else {}
     shape: Spec = {"tree": {"max_nodes": nodes, "top_k": top_k}} if nodes else chain
-    fixed = {key: value for key, value in spec.items() if key != "adaptive"}  # what is drafted must not depend on speed
+    fixed = {key: value for key, value in spec.items() if key != "adaptive"}  # drafts must not depend on speed
     return {**shape, **fixed, "num_speculative_tokens": tokens, "rejection_sample_method": rule}
 
 
@@ -155,7 +155,7 @@ def _samples(spec: Spec) -> bool:
 
 
 def lengths(llm: LLM, name: str, talks: list[Messages], temperature: float, max_tokens: int) -> dict[str, Any]:
-    """Have all prompts of one file answered that leave room for an answer; what was accepted."""
+    """Answer all prompts of one file that leave room for an answer; returns the acceptance figures."""
     ids = [llm.tokenizer.chat(messages, add_generation_prompt=True) for messages in talks]
     room = (llm.config.max_model_len or PROMPT) - max_tokens
     asked = [{"prompt_token_ids": prompt} for prompt in ids if len(prompt) <= room]
@@ -178,7 +178,7 @@ def lengths(llm: LLM, name: str, talks: list[Messages], temperature: float, max_
 
 
 def too_long(name: str, shortest: int, room: int, max_tokens: int) -> str:
-    """Why a file has no figure: its prompts, or the answers that were asked for."""
+    """The error for a file without any prompt that fits, caused by its prompts or by --max-tokens."""
     if room < 1:
         return f"--max-tokens {max_tokens}: no room is left for a prompt beside such an answer; write fewer."
     return (

@@ -1,4 +1,4 @@
-"""A training as one HTML file: what the drafter is worth on prompts it never saw, its curve, and how it was made."""
+"""A training report as one HTML file: acceptance on held-out prompts, the training curve, and the conditions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ALT = "loss and acceptance length over the steps"
 
 
 def training_page(result: dict[str, Any], picture: Path) -> str:
-    """The whole report; the picture is left out where there is none."""
+    """The whole report; the picture is left out if it does not exist."""
     best = result["best"]
     parts = [f"<h1>{escape(result['method'])} for {escape(result['target'])}</h1>"]
     if best is None:

@@ -1,4 +1,4 @@
-"""`augury train METHOD --plan`: what a training would take, and what it has bought elsewhere."""
+"""`augury train METHOD --plan`: what a training would cost, and what it has gained elsewhere."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from augury.tools.advise.roofline import Roofline
 from augury.tools.advise.shape import ModelShape
 from augury.tools.knowledge.training import TrainedMethod, training_facts
 
-MEASURED_BATCH = 64  # texts a step in the measured curves
-KEPT = 0.75  # of the places of a guess, those that the next one is learnt at
-WEIGHT_BYTES = 16  # a weight in training: bf16, its float32 master, two moments of the optimiser, its gradient
-LOGIT_BYTES = 2 + 4 + 4  # a score: the target's, the head's in float32, its gradient
-CHUNK = 4096  # rows whose scores exist at once
+MEASURED_BATCH = 64  # texts per step in the measured curves
+KEPT = 0.75  # share of one draft depth's positions at which the next depth is trained
+WEIGHT_BYTES = 16  # per weight in training: bf16, float32 master, two optimiser moments, gradient
+LOGIT_BYTES = 2 + 4 + 4  # per logit: the target's, the head's in float32, its gradient
+CHUNK = 4096  # rows whose logits are in memory at once
 
 
 @dataclass(frozen=True, slots=True)
 class TrainingWork:
-    """How much there is to do."""
+    """The amount of work of a training run."""
 
     texts: int
     answer_tokens: int
@@ -30,13 +30,13 @@ class TrainingWork:
     depth: int
     words: int
     layers: int
-    served: int = 0  # of the texts, those that a server has answered already
-    minutes: float = 0.0  # when training ends at the latest; 0: no limit
+    served: int = 0  # texts already answered by a server
+    minutes: float = 0.0  # time limit of training; 0: none
 
 
 @dataclass(frozen=True, slots=True)
 class TrainingPlan:
-    """What it takes; times are a range, since this target was never trained here."""
+    """The estimated cost and gain; training time is a range, since this target has not been trained before."""
 
     method: str
     texts: int
@@ -51,12 +51,12 @@ class TrainingPlan:
     basis: tuple[str, ...]
 
     def as_json(self) -> dict[str, Any]:
-        """For programs."""
+        """The plan as JSON."""
         return asdict(self)
 
 
 def plan(method: str, target: ModelShape, gpu: Gpu, work: TrainingWork) -> TrainingPlan:
-    """Answers first, then steps over them."""
+    """Estimate the time for the answers and for training on them, the memory, and the resulting acceptance lengths."""
     facts = training_facts()
     trained = next(one for one in facts.methods if one.method == method)
     text = min(work.longest, facts.tokens_a_text * work.answer_tokens / 256)
@@ -65,7 +65,7 @@ def plan(method: str, target: ModelShape, gpu: Gpu, work: TrainingWork) -> Train
     steps = ceil(work.epochs * (work.texts // batch))
     head = _head(trained, target, work)
     flops = batch * text * (2 * target.active + 6 * head * _guesses(trained, work))
-    fast, slow = (flops / (share * gpu.bf16_tflops * 1e12) / 60 for share in _shares())  # minutes of a step
+    fast, slow = (flops / (share * gpu.bf16_tflops * 1e12) / 60 for share in _shares())  # minutes per step
     if work.minutes:
         steps = max(1, min(steps, int(work.minutes / slow)))
     memory = target.stored_bytes + WEIGHT_BYTES * head + _activations(trained, target, work, text, batch)
@@ -91,7 +91,7 @@ def _shares() -> tuple[float, float]:
 
 
 def _head(trained: TrainedMethod, target: ModelShape, work: TrainingWork) -> float:
-    """Weights that are learnt, the words' matrix among them where it is the head's own."""
+    """The number of trained weights, including the output matrix."""
     layers = work.layers if trained.layers == "asked" else trained.layers
     layer = target.every_row / target.layers
     wide = trained.wide * target.hidden**2 * (1 if trained.layers else work.depth * work.layers)
@@ -99,7 +99,7 @@ def _head(trained: TrainedMethod, target: ModelShape, work: TrainingWork) -> flo
 
 
 def _guesses(trained: TrainedMethod, work: TrainingWork) -> float:
-    """How often a place is run through the head."""
+    """How often each position is run through the head, on average."""
     return sum(KEPT**i for i in range(work.depth)) if trained.unrolled else 1 + 0.5 * (work.depth - 1)
 
 
@@ -125,7 +125,7 @@ def _basis(trained: TrainedMethod, work: TrainingWork, seen: float) -> tuple[str
 
 
 def _measured(trained: TrainedMethod, seen: float) -> str:
-    """Where lengths come from."""
+    """The basis of the lengths, in words."""
     if not trained.curve:
         return f"no {trained.method} head of any target has been trained far enough to say; validate early"
     least, most = min(trained.curve), max(trained.curve)

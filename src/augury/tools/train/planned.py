@@ -1,4 +1,4 @@
-"""A plan on the screen."""
+"""Makes a training plan and shows it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ EMBEDDED = "default"
 
 @dataclass(frozen=True, slots=True)
 class PlannedRun:
-    """A run, as far as its plan depends on it."""
+    """The options of a run that its plan depends on."""
 
     method: str
     target: str
@@ -37,7 +37,7 @@ class PlannedRun:
     work: dict[str, Any]
 
     def texts(self) -> tuple[int, int]:
-        """How many there are to train on, and how many of them a server has answered already."""
+        """The number of texts to train on, and how many of them a server has already answered."""
         held = {json.dumps(one) for one in read_prompts(self.held_out, "--held-out")} if self.held_out else set()
         asked = read_prompts(self.prompts) if self.prompts else []
         served = 0
@@ -57,7 +57,7 @@ class PlannedRun:
 
 
 def say_plan(run: PlannedRun, as_json: bool) -> None:
-    """Count the texts, plan, and show it."""
+    """Count the texts, make the plan and print it."""
     from augury.train.trainee import Goal, trainee_of
 
     work = {**run.work, "layers": run.work["layers"] or usual_layers(run.method)}
@@ -73,7 +73,7 @@ def say_plan(run: PlannedRun, as_json: bool) -> None:
 
 
 def show_plan(console: Console, made: TrainingPlan, target: str, gpu: str) -> None:
-    """A line for each part, then what the figures rest on."""
+    """Print one line per part, then the basis of the figures."""
     fast, slow = made.training_minutes
     table = Table(box=None, show_header=False)
     table.add_row("texts", f"{made.texts:,}, about {_amount(made.tokens)} tokens")

@@ -1,4 +1,4 @@
-"""Prompts for training, from the files that data sets come in: lines, JSON, JSONL, CSV. Their answers are left out."""
+"""Prompts for training, from common data set files: lines, JSON, JSONL, CSV. Answers in them are ignored."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from typing import Any
 from augury.config.errors import ConfigError
 
 Messages = list[dict[str, str]]
-ASKED = ("prompt", "question", "instruction", "text", "query", "task", "problem")  # fields that hold what is asked
+ASKED = ("prompt", "question", "instruction", "text", "query", "task", "problem")  # fields that hold the question
 LONE = re.compile("[\ud800-\udfff]")
 ALL_HELD = "--prompts: every prompt is held out too; nothing is left to train on."
-END = "\x1e"  # a line of its own after a table
+END = "\x1e"  # an extra line appended to a table
 TALKS = ("messages", "conversations", "turns")  # fields that hold a whole conversation
 
 
 def read_prompts(paths: list[Path], option: str = "--prompts") -> list[Messages]:
-    """The first question of every record of every file, each once; `option` named them."""
+    """The first question of every record of every file, without duplicates; errors name the files by `option`."""
     found = {json.dumps(messages): messages for path in paths for messages in _read(path, option)}
     if not found:
         raise ConfigError(f"{option} {', '.join(map(str, paths))}: no prompt in it.")
@@ -59,8 +59,8 @@ def _records(path: Path, text: str, option: str) -> Iterator[Any]:
 
 
 def _table(text: str) -> list[dict[str, Any]]:
-    """The rows of a CSV file, stray quotes inside a field taken as they are; a quote that is never closed swallows the
-    line that is added here, and is refused."""
+    """The rows of a CSV file; stray quotes inside a field are kept, and a quote that is never closed is refused,
+    which is detected because it swallows the extra line added here."""
     lines = text.splitlines(keepends=True)
     if lines and not lines[-1].endswith(("\n", "\r")):
         lines[-1] += "\n"
@@ -71,7 +71,7 @@ def _table(text: str) -> list[dict[str, Any]]:
 
 
 def first_question(record: Any) -> Messages | None:
-    """What a record asks first, with a system message before it if there is one; None if it asks nothing."""
+    """A record's first question, preceded by its system message if any; None if it has no question."""
     if isinstance(record, str):
         return [{"role": "user", "content": record}] if record.strip() else None
     if isinstance(record, list):

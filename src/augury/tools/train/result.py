@@ -1,4 +1,4 @@
-"""What came of a training: its figures, their conditions, and the best drafter's profile."""
+"""The result of a training run: its figures, their conditions, and the best drafter's profile."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from augury.train.loop import BEST, Schedule, TrainingRun
 from augury.train.speculators import as_speculator
 from augury.train.trainee import kinds
 
-SPECULATORS = "speculators"  # the best drafter once more, in that library's format
+SPECULATORS = "speculators"  # the best drafter in that library's format
 
 
 def write_result(order: TrainOptions, run: TrainingRun, corpus: Corpus) -> dict[str, Any]:
-    """Into the run's directory, beside the best drafter."""
+    """Write the result into the run's directory, and return it; only the crew's first process writes."""
     progress = run.progress
     best = max(progress.history, key=lambda line: sum(line["length"].values()), default=None)
     result: dict[str, Any] = {
@@ -50,7 +50,7 @@ def write_result(order: TrainOptions, run: TrainingRun, corpus: Corpus) -> dict[
 
 
 def _conditions(order: TrainOptions, run: TrainingRun) -> dict[str, Any]:
-    """What the figures depend on."""
+    """The conditions of the figures."""
     device = run.teacher.device
     return {
         "prompts": ", ".join(path.name for path in order.prompts),
@@ -67,7 +67,7 @@ def _conditions(order: TrainOptions, run: TrainingRun) -> dict[str, Any]:
 
 
 def _profile(method: str, schedule: Schedule, best: dict[str, Any]) -> dict[str, Any]:
-    """speculation_profile.json of all held-out texts together."""
+    """A speculation profile over all held-out texts together."""
     histogram = [round(sum(counts)) for counts in zip(*best["histogram"].values(), strict=True)]
     accepted = [sum(histogram[i:]) for i in range(1, schedule.tokens + 1)]
     per_text = sum(best["per_text"].values()) / len(best["per_text"])

@@ -1,4 +1,4 @@
-"""The whole of a training: prompts, answers, gate, steps, and what came of it."""
+"""A whole training run: prompts, answers, gate, steps, and the result."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from augury.train.warm_start import Origin
 def run_training(
     order: TrainOptions, settings: dict[str, Any], epochs: float, gate: bool, tell: Tell
 ) -> dict[str, Any]:
-    """Train, and say what the best checkpoint is worth."""
+    """Train a drafter and return the result, with the figures of the best checkpoint."""
     goal = Goal(order.method, order.depth, order.vocabulary, order.layers or usual_layers(order.method))
     trainee_of(order.method).check(goal, settings["tokens"])
     _check(order, settings["temperature"])
@@ -71,7 +71,7 @@ def _trained(
 
 
 def _check(order: TrainOptions, heat: float) -> None:
-    """Refuse what cannot be trained or written before the target answers prompts for hours."""
+    """Refuse a run that cannot be trained or written, before the target spends hours on answers."""
     config = read_config(resolve(order.target, quiet=True))
     if not has_plain_layers(config):
         raise ConfigError(f"--target {order.target}: heads are trained for Llama, Mistral, Qwen2 and Qwen3 models.")
@@ -90,7 +90,7 @@ def _line(now: Progress) -> str:
 
 
 def chosen_words(corpus: Corpus, config: Any, count: int, origin: Origin | None) -> torch.Tensor:
-    """All tokens, or those that the answers hold most often, in order; a drafter that continues keeps its own first."""
+    """All token ids, or the answers' `count` most frequent, sorted; a drafter to continue keeps its own first."""
     everything = torch.arange(config.vocab_size)
     if not count:
         return everything

@@ -1,4 +1,4 @@
-"""How a training is shown: a bar while it runs, a table of what it is worth, and its curve."""
+"""Shows a training run: a progress bar, a table of the result, and its curve."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from rich.table import Table
 if TYPE_CHECKING:
     from rich.progress import Progress
 
-PAUSE = 10.0  # seconds between lines where there is no terminal
-ROOM_FOR_TIME, ROOM_FOR_BAR = 60, 72  # columns: the longest words have 36, a count of steps 13
+PAUSE = 10.0  # seconds between lines if stderr is not a terminal
+ROOM_FOR_TIME, ROOM_FOR_BAR = 60, 72  # columns: the longest description has 36, a step count 13
 
 
 @contextmanager
 def said(quiet: bool = False) -> Iterator[Callable[[str, int, int], None]]:
-    """Tell what is being done on standard error: a bar with the time left, or now and then a line in a pipe."""
+    """Report progress on stderr: a bar with the time left, or an occasional line in a pipe."""
     console = Console(stderr=True)
     with bar(console, disable=not console.is_terminal or quiet) as bars:
         tasks: dict[str, Any] = {}
@@ -41,7 +41,7 @@ def said(quiet: bool = False) -> Iterator[Callable[[str, int, int], None]]:
 
 
 def bar(console: Console, disable: bool = False) -> Progress:
-    """What is done and how far it is; the bar takes what room is left, and narrow terminals have none for it."""
+    """A progress display whose bar takes the remaining width; narrow terminals have no bar."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, TextColumn, TimeRemainingColumn
 
     columns: list[ProgressColumn] = [TextColumn("{task.description}", markup=False), MofNCompleteColumn()]
@@ -53,7 +53,7 @@ def bar(console: Console, disable: bool = False) -> Progress:
 
 
 def show(console: Console, result: dict[str, Any]) -> None:
-    """The result of a training."""
+    """Print the result of a training run."""
     best = result["best"]
     if best is None:
         console.print("Nothing was validated: the run ended before the first validation.")
@@ -75,7 +75,7 @@ def show(console: Console, result: dict[str, Any]) -> None:
 
 
 def draw(result: dict[str, Any], path: Path) -> None:
-    """Loss and acceptance over the steps, if matplotlib is there."""
+    """Plot loss and acceptance over the steps, if matplotlib is installed."""
     try:
         from augury.tools.shared.plots import figure, save, tidy
 

@@ -1,4 +1,4 @@
-"""`augury drafter swap`: another drafter for a running server, kept only if live traffic accepts no less of it."""
+"""`augury drafter swap`: loads another drafter into a running server, kept only if acceptance does not fall."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from augury.tools.shared.options import Json
 from augury.tools.shared.terminal import output_console, print_json
 from augury.tools.train.screen import said
 
-GLANCE = 1.0  # seconds between two looks at the counters
-SETTLE = 5  # a fifth of the drafts pass uncounted: requests that were running still read what the old drafter cached
-# An identical drafter should be taken back once in 1,000 swaps or less. Drafts of one request are alike, so a mean over
-# n of them varies as one over fewer: n / 2.6 (maths) to n / 8.6 (chat, code and maths) for the shipped eagle3, K=3, 120
-# prompts. Taken for independent, with 95 %, it was taken back in a quarter of such comparisons however many drafts
-# were counted. With the numbers below it is in 0.6 of 1,000 with 150 drafts of one request after the other, the worst
-# case; in 0.2 with 2,000; in 2.4 with 20, which are too few for a normal distribution. 500 are enough to tell a drafter
-# that guesses nothing right from one that made 1.4 tokens a step.
-ALARM = 3.09  # standard deviations that chance falls short by once in 1,000
-TOGETHER = 12.0  # drafts that tell as much as one
+GLANCE = 1.0  # seconds between two readings of the counters
+SETTLE = 5  # a fifth of the drafts are not counted: running requests still read the old drafter's cache
+# An identical drafter should be rolled back at most once in 1,000 swaps. Drafts of one request are correlated, so a
+# mean over n of them varies like one over fewer: n / 2.6 (maths) to n / 8.6 (chat, code and maths) for the shipped
+# eagle3, K=3, 120 prompts. Treated as independent, at 95 %, it was rolled back in a quarter of such comparisons however
+# many drafts were counted. With the numbers below it is in 0.6 of 1,000 with 150 consecutive drafts of one request, the
+# worst case; in 0.2 with 2,000; in 2.4 with 20, which are too few for a normal distribution. 500 are enough to tell a
+# drafter that predicts nothing right from one that reached 1.4 tokens per step.
+ALARM = 3.09  # standard deviations below the mean that occur by chance once in 1,000
+TOGETHER = 12.0  # correlated drafts that count as one independent draft
 LEAST = 500  # drafts
-LOADING = 120.0  # seconds that the server may take to read a drafter
+LOADING = 120.0  # seconds that the server may take to load a drafter
 Tell = Callable[[str, int, int], None]
 
 
@@ -73,18 +73,18 @@ def swap(
 
 
 def _after(server: Server, drafter: str, drafts: int, within: float, tell: Tell) -> Drafting:
-    """Count with the new drafter; without traffic to judge it by, it goes back, unless another swap has replaced it."""
+    """Count with the new drafter; if that fails, roll it back, unless another swap has replaced it."""
     try:
         count(server, max(1, drafts // SETTLE), within, "settling", tell)
         return count(server, drafts, within, "after", tell)
     except (Unreadable, KeyboardInterrupt):
-        _still_there(server, drafter)  # what another swap has put in is not ours to take back
+        _still_there(server, drafter)  # a drafter that another swap has loaded must stay
         server.post("/augury/drafter/undo", {}, LOADING)
         raise
 
 
 def _still_there(server: Server, drafter: str) -> None:
-    """Refuse to judge a mixture: another swap may have happened meanwhile."""
+    """Raise Unreadable if another swap has happened meanwhile, because the counts would mix two drafters."""
     now = server.json("/augury/drafter")
     if isinstance(now, dict) and now.get("drafter") != drafter:
         raise Unreadable(
@@ -94,7 +94,7 @@ def _still_there(server: Server, drafter: str) -> None:
 
 
 def count(server: Server, drafts: int, within: float, words: str, tell: Tell) -> Drafting:
-    """How the next so many drafts of a server fare."""
+    """Count the acceptance of the server's next `drafts` drafts; Unreadable if there are fewer within the time."""
     first, deadline = _counted(server), time.monotonic() + within
     while True:
         found = _counted(server) - first
@@ -124,12 +124,12 @@ def is_worse(before: Drafting, after: Drafting) -> bool:
 
 
 def least_noticed(before: Drafting, after: Drafting) -> float:
-    """The smallest fall of the acceptance length that chance does not explain."""
+    """The smallest drop in acceptance length that chance does not explain."""
     return ALARM * math.sqrt(TOGETHER * (before.variance / before.drafts + after.variance / after.drafts))
 
 
 def sentence(found: dict[str, Any]) -> str:
-    """What happened, in one line."""
+    """The outcome of the swap in one sentence."""
     if found["before"] is None:
         return f"{found['drafter']} drafts now; acceptance was not compared."
     a, b = found["before"]["acceptance_length"], found["after"]["acceptance_length"]

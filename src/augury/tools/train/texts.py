@@ -1,4 +1,4 @@
-"""What a drafter is trained on and validated with: answers to prompts, what a server collected, or both."""
+"""Training and validation texts: answers to prompts, a server's collected answers, or both."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from augury.train.corpus import Corpus
 from augury.train.loop import Held
 from augury.train.turns import Turns
 
-SERVED = "collected"  # what figures on served answers are called
+SERVED = "collected"  # the name for figures on served answers
 Prompts = dict[str, list[Messages]]
 
 
 def texts(order: TrainOptions, directory: Path, longest: int, heat: float, tell: Tell) -> tuple[Corpus, Held]:
-    """What to train on, and what to validate with by name; nothing of a held-out file is among the former."""
+    """The training corpus, and the validation corpora by name; no held-out prompt is in the training corpus."""
     whole = _held_out(order)
-    kept = {json.dumps(messages) for some in whole.values() for messages in some}  # also what is not measured with
+    kept = {json.dumps(messages) for some in whole.values() for messages in some}  # also those beyond --held-prompts
     corpora, held = list[Corpus](), Held()
     if order.collected is not None:
         asks = [messages for some in whole.values() for messages in some]
@@ -42,7 +42,7 @@ def texts(order: TrainOptions, directory: Path, longest: int, heat: float, tell:
 
 
 def _within(longest: int, name: str, made: Corpus) -> Corpus:
-    """The texts that are not cut before their answer; the user is told of the others."""
+    """The texts whose answer is not cut off by `longest`; the number of the others is printed."""
     kept = made.within(longest)
     if len(kept) == len(made):
         return made
@@ -57,7 +57,7 @@ def _within(longest: int, name: str, made: Corpus) -> Corpus:
 
 
 def _held_out(order: TrainOptions) -> Prompts:
-    """The prompts of every held-out file, by its name."""
+    """The prompts of every held-out file by the file's name."""
     names = [path.stem for path in order.held_out]
     if alike := next((name for name in names if names.count(name) > 1), None):
         raise ConfigError(f"--held-out: two files are called {alike}, the name of their figures; rename one.")
@@ -67,7 +67,7 @@ def _held_out(order: TrainOptions) -> Prompts:
 
 
 def _asked(order: TrainOptions, maker: Maker, kept: set[str]) -> list[Messages]:
-    """The prompts to answer: those of the files, and those that the target writes."""
+    """The prompts to answer: the files' and those that the target generates, without held-out ones."""
     files = read_prompts(order.prompts) if order.prompts else []
     asked = [messages for messages in files if json.dumps(messages) not in kept]
     if files and not asked:

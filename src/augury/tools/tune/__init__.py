@@ -1,1 +1,1 @@
-"""`augury tune`: a race between methods, K and trees, here or on a server."""
+"""`augury tune`: a race between methods, K and trees, on this machine or on a server."""

@@ -1,4 +1,4 @@
-"""From the races at several loads to one configuration: the family that pays over all of them, with K by load."""
+"""Turns the races at several loads into one configuration: the family that is best over all, with K by load."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ USE, UNSURE, DO_NOT = "use", "not sure", "do not speculate"
 class Recommendation:
     """The recommended configuration."""
 
-    verdict: str  # USE; UNSURE: the time was too short to tell; DO_NOT: nothing pays by more than it matters
+    verdict: str  # USE; UNSURE: too little time to tell; DO_NOT: no relevant speed-up
     family: str | None
     speculative: dict[str, Any] | None
-    ks: dict[int, int]  # by requests at once; 0 where drafting does not pay
+    ks: dict[int, int]  # by concurrent requests; 0: drafting does not pay
     reason: str
 
 
 def choose(
     races: Mapping[int, Race], families: Sequence[ConfigFamily], baseline: str = "plain decoding"
 ) -> Recommendation:
-    """The family with the best mean over the loads, each at its best K there, none where that is not surely faster."""
+    """The family with the best mean over the loads, at its best K for each, or without drafts if not surely faster."""
     best = {family.name: {load: _best(race, family) for load, race in races.items()} for family in families}
 
     def worth(name: str) -> float:
@@ -41,12 +41,12 @@ def choose(
         )
     family = next(family for family in families if family.name == names[0])
     ks = {load: arm.k for load, arm in sorted(best[family.name].items())}
-    spec = written(family, ks) if family.speculative else None  # a canary's settings are its own
+    spec = written(family, ks) if family.speculative else None  # a canary's settings are unknown here
     return Recommendation(USE, family.name, spec, ks, _why(races, best[family.name], baseline))
 
 
 def written(family: ConfigFamily, ks: Mapping[int, int]) -> dict[str, Any]:
-    """The configuration, with a table by batch size where K differs by load."""
+    """The configuration, with a table by batch size if K differs by load."""
     most = max(ks.values())
     spec = family.at(most)
     if len(set(ks.values())) == 1:
@@ -55,7 +55,7 @@ def written(family: ConfigFamily, ks: Mapping[int, int]) -> dict[str, Any]:
 
 
 def ranges(ks: Mapping[int, int]) -> list[list[int]]:
-    """[first, last, K] by requests at once; between two loads measured, the border is their geometric mean."""
+    """[first, last, K] by concurrent requests; the border between two measured loads is their geometric mean."""
     loads = sorted(ks)
     table: list[list[int]] = []
     first = 1
@@ -70,7 +70,7 @@ def ranges(ks: Mapping[int, int]) -> list[list[int]]:
 
 
 def _best(race: Race, family: ConfigFamily) -> Arm:
-    """The family's fastest arm that is surely faster than plain decoding."""
+    """The family's fastest arm if it is surely faster than plain decoding, otherwise plain decoding."""
     ran = [arm for arm in family.arms if race.lanes[arm].runs]
     arm = max(ran, key=lambda arm: (race.lanes[arm].rung, race.speed_up(arm).value), default=PLAIN_ARM)
     return arm if race.speed_up(arm).low > 1 else PLAIN_ARM

@@ -1,4 +1,4 @@
-"""`augury tune`: the best method, K and tree for a model and its prompts, found by a race here or on a server."""
+"""`augury tune`: finds the best method, K and tree for a model and prompts by a race, locally or on a server."""
 
 from __future__ import annotations
 
@@ -84,12 +84,12 @@ def tune(
         print_json(found)
     else:
         show(found)
-    _write(found, out, report)  # last: a disk that is full must not swallow what was measured
+    _write(found, out, report)  # last, so that a full disk does not lose the results
     raise typer.Exit(130 if stopped else int(choice.verdict == UNSURE))
 
 
 def _check_paths(*paths: Path | None) -> None:
-    """What can be known to fail before anything is measured."""
+    """Refuse output paths that cannot be written, before anything is measured."""
     for path in paths:
         if path is not None and not path.parent.is_dir():
             raise ConfigError(f"{path}: there is no directory {path.parent}.")
@@ -98,7 +98,7 @@ def _check_paths(*paths: Path | None) -> None:
 
 
 def _forecast(plan: TunePlan, arms: int) -> str:
-    """How long it may take, before it begins."""
+    """The maximum duration, announced before the race."""
     loads = ", ".join(map(str, plan.loads))
     limit = time_text(60 * plan.minutes)
     besides = "besides the first round and the final comparison"

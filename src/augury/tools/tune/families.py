@@ -1,4 +1,4 @@
-"""What a tuner tries: families of configurations that one loaded engine can run, and their arms, one for each K."""
+"""What a tuner tries: families of configurations that one loaded engine can run, with one arm per K."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from augury.methods.registry import ALIASES, LOOK_UPS, METHODS
 PLAIN = "plain"
 TOKENS = (1, 2, 3, 4, 6, 8)
 NODES = (4, 8, 16, 32)  # of a tree
-FIRST = [name for name, look_up in LOOK_UPS.items() if not look_up.twin_of]  # they need nothing but the prompts
+FIRST = [name for name, look_up in LOOK_UPS.items() if not look_up.twin_of]  # methods that need only the prompts
 
 
 class Arm(NamedTuple):
-    """One way to run: a family and the most tokens it drafts for a request; plain decoding is K = 0."""
+    """One configuration to race: a family and its K; plain decoding is K = 0."""
 
     family: str
     k: int
 
     @property
     def name(self) -> str:
-        """As a table shows it."""
+        """The name shown in tables."""
         return f"{self.family} K={self.k}" if self.k else self.family
 
 
@@ -33,7 +33,7 @@ PLAIN_ARM = Arm(PLAIN, 0)
 
 @dataclass(frozen=True, slots=True)
 class ConfigFamily:
-    """A configuration as far as K."""
+    """A configuration without K, and the values of K to try."""
 
     name: str
     speculative: Mapping[str, Any]  # without K
@@ -41,16 +41,16 @@ class ConfigFamily:
 
     @property
     def arms(self) -> list[Arm]:
-        """Its ways to run."""
+        """One arm per K."""
         return [Arm(self.name, k) for k in self.ks]
 
     @property
     def tree(self) -> bool:
-        """Whether K counts nodes; a request's wish counts tokens, so a tree of another size is another engine."""
+        """Whether K counts tree nodes; requests can only set tokens, so each tree size needs its own engine."""
         return "tree" in self.speculative
 
     def at(self, k: int) -> dict[str, Any]:
-        """The configuration that drafts `k`, ready to be written down."""
+        """The complete configuration that drafts `k`."""
         spec = dict(self.speculative)
         return spec | ({"tree": {**spec["tree"], "max_nodes": k}} if self.tree else {"num_speculative_tokens": k})
 
@@ -58,10 +58,10 @@ class ConfigFamily:
 def families_of(
     methods: Sequence[str], written: Sequence[Mapping[str, Any]], ks: Sequence[int] = (), tree: bool = False
 ) -> list[ConfigFamily]:
-    """The families of methods by name and of configurations as written; `ks` replaces the K to try.
+    """The families of methods by name and of written configurations; `ks` replaces the usual values of K.
 
-    A K in a configuration is the largest to try: a head drafts no more than it was made for. With `tree`, every
-    family that can grow one is tried both ways.
+    A K in a configuration is the largest to try, since a head drafts no more than it was made for. With `tree`, every
+    family that can draft trees is tried both ways.
     """
     specs: list[dict[str, Any]] = []
     for name in methods or (() if written else FIRST):
@@ -84,7 +84,7 @@ def _look_up(name: str) -> list[dict[str, Any]]:
 
 
 def _family(spec: dict[str, Any], ks: Sequence[int], tree: bool) -> Iterable[ConfigFamily]:
-    """A configuration's family, and the one of its tree."""
+    """A configuration's family and, if wanted and possible, its tree family."""
     parsed = resolve(spec if "num_speculative_tokens" in spec else spec | {"num_speculative_tokens": 1})
     if parsed is None:
         raise ConfigError("-sc is empty; write a configuration, plain decoding is always tried.")
@@ -119,7 +119,7 @@ def _chosen(asked: Sequence[int], usual: Sequence[int], most: int | None) -> tup
 
 
 def _name(spec: Mapping[str, Any]) -> str:
-    """Short, and different for different settings."""
+    """A short name, distinct for different settings."""
     method = str(spec.get("method") or "drafter")
     words = []
     if "prompt_lookup_min" in spec or "prompt_lookup_max" in spec:

@@ -1,4 +1,4 @@
-"""A running server: a slice of requests by each of its settings, or by it and a canary beside it."""
+"""Races on a running server: requests with each of its settings, or to it and to a canary server."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class AnswerFigures(NamedTuple):
 
 
 class LiveRunner:
-    """Sends groups of prompts. The rest of the server's traffic continues, and disturbs every arm alike."""
+    """Sends groups of prompts. The server's other traffic continues and disturbs every arm alike."""
 
     def __init__(
         self, server: Endpoint, canary: Endpoint | None, prompts: Sequence[Body], params: dict[str, Any]
@@ -34,7 +34,7 @@ class LiveRunner:
         self._warm: set[tuple[Arm, int]] = set()
 
     def families(self, ks: Sequence[int]) -> list[ConfigFamily]:
-        """What can be tried: another server, or every K up to the one that ours has loaded."""
+        """The families that can be tried: the canary server, or every K up to the server's own."""
         if self.canary is not None:
             return [ConfigFamily(CANARY, {}, (0,))]
         live = self.server.live()
@@ -52,7 +52,7 @@ class LiveRunner:
         return [ConfigFamily(SERVER, {"method": live.get("method")}, tuple(sorted(set(ks) or usual)))]
 
     def answer(self, arm: Arm, group: Sequence[int]) -> GroupRun:
-        """The prompts of a group at once; the first time with so many, a short run goes before it and is not timed."""
+        """Answer a group's prompts concurrently; an arm's first group of a size is preceded by an untimed warm-up."""
         if (arm, len(group)) not in self._warm:
             self._warm.add((arm, len(group)))
             self._run(arm, group, min(8, self._params["max_tokens"]))

@@ -1,4 +1,4 @@
-"""The user's model on this machine: engines that share one copy of the weights, and answer groups of prompts."""
+"""Races on this machine: engines that share one copy of the model's weights and answer groups of prompts."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Tokens = list[int]
 
 
 class LocalRunner:
-    """Answers groups of prompts by any arm."""
+    """Answers groups of prompts with any arm."""
 
     def __init__(
         self,
@@ -28,7 +28,7 @@ class LocalRunner:
         prompts: list[Tokens],
         params: dict[str, Any],
     ) -> None:
-        """Loads the plain engine; others are built when they first run, or never if their drafter is refused."""
+        """Load the plain engine; `build` and `answer_with` add the others."""
         from augury.engine.llm import LLM
 
         self._model, self._options, self._params = model, engine, params
@@ -39,19 +39,19 @@ class LocalRunner:
         self._warm: set[tuple[Arm, int]] = set()
 
     def build(self, family: ConfigFamily, k: int) -> None:
-        """Load what an arm runs on; says by a ConfigError if it cannot."""
+        """Load the engine for an arm if it is not loaded yet; a ConfigError if that fails."""
         key = self._key(family, k)
         if key not in self._engines:
             spec = family.at(k if family.tree else max(family.ks))
             self._engines[key] = self._beside(spec)
 
     def answer(self, arm: Arm, group: Sequence[int]) -> GroupRun:
-        """The prompts of a group at once; the first time with so many, a short run goes before it and is not timed."""
+        """Answer a group's prompts in one batch; an arm's first group of a size is preceded by an untimed warm-up."""
         llm, wish = self._llm(arm)
         return self._timed(llm, group, wish, (arm, len(group)))
 
     def answer_with(self, spec: dict[str, Any] | None, group: Sequence[int]) -> GroupRun:
-        """The prompts of a group by a configuration as it is written down, for the final comparison."""
+        """Answer a group's prompts with a complete configuration, for the final comparison; None: without drafts."""
         key = repr(spec)
         if spec is not None and key not in self._engines:
             self._engines[key] = self._beside(spec)
@@ -71,7 +71,7 @@ class LocalRunner:
         from augury.engine.llm import LLM
 
         if known := LOOK_UPS.get(str(spec.get("method"))):
-            spec = {**known.forgets, **spec}  # a prompt comes back in later rungs: to remember its answer would be luck
+            spec = {**known.forgets, **spec}  # prompts repeat in later rungs; remembering would distort
         return LLM(self._model, weights_of=self._plain, speculative_config=spec, **self._options)
 
     def _timed(self, llm: LLM, group: Sequence[int], wish: int | None, warm: tuple[Arm, int]) -> GroupRun:
@@ -86,7 +86,7 @@ class LocalRunner:
 
         extra = None if wish is None else {"speculative": {"num_speculative_tokens": wish}}
         options = self._params | {"max_tokens": max_tokens, "extra_args": extra}
-        # A prompt's own seed: the same noise for every arm, so that they all write the same text.
+        # One seed per prompt: the same noise for every arm, so that all of them generate the same text.
         params = [SamplingParams(seed=number, **options) for number in group]
         llm.reset_prefix_cache()
         llm.engine.stats.spec = spec = SpecStats()
@@ -99,7 +99,7 @@ class LocalRunner:
         return GroupRun(seconds, tokens, spec.num_drafts, spec.num_draft_tokens, spec.num_accepted_tokens)
 
     def conditions(self) -> dict[str, Any]:
-        """What the figures depend on besides the command line."""
+        """The conditions of the figures besides the command line."""
         from augury.observe.machine import cpu_name
         from augury.tools.bench.screen import versions
 

@@ -1,4 +1,4 @@
-"""A tuning as one HTML file with pictures."""
+"""A tuning report as one HTML file with charts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The prompts of a tuning, as conversations: our own sets, or any file that people have at hand."""
+"""The prompts of a tuning as conversations: the built-in sets, or a file in any of the common formats."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from augury.config.errors import ConfigError
 from augury.tools.load.dataset import Body, fitted, load
 from augury.tools.shared.prompts import BenchPrompt, load_prompts
 
-MOST = 2000  # of a file; a race sees no more
+MOST = 2000  # prompts per file; a race uses no more
 
 
 def conversations(names: list[str]) -> list[Body]:
-    """Every prompt of every set and file, as a chat request's fields."""
+    """Every prompt of every set and file, as the fields of a chat request."""
     return [body for name in names for body in _read(name)]
 
 
 def _read(name: str) -> list[Body]:
     try:
         return [_body(prompt) for prompt in load_prompts(name)]
-    except (ConfigError, UnicodeDecodeError):  # not lines of our own: then a trace, messages, requests
+    except (ConfigError, UnicodeDecodeError):  # not in our own format: try traces, messages and requests
         try:
             return [fitted(body, chat=True) for body in load(name, MOST)]
         except ConfigError as error:
@@ -33,7 +33,7 @@ def _body(prompt: BenchPrompt) -> Body:
 
 
 def token_ids(bodies: list[Body], directory: str, room: int) -> list[list[int]]:
-    """Token ids through the model's chat template; a prompt that leaves no room for an answer is named."""
+    """Token ids through the model's chat template; a ConfigError names a prompt that leaves no room for an answer."""
     from augury.model.checkpoint import read_config
     from augury.model.tokenizer import Tokenizer
 

@@ -1,9 +1,9 @@
-"""A race between ways to run: each on the same prompts in turn, the slower half leaves, until it is clear who wins.
+"""A race between configurations (arms) on the same prompts; the slower half is dropped until the winner is clear.
 
-Each rung gives the arms that are left twice as many groups of prompts as the last one. An arm is out when it is surely
-slower than the leader, or, to keep the price down, when it is in the slower half of a rung. What decides is held to
-intervals widened for the number of comparisons that a race can make, so that looking after every rung does not make
-chance look sure; what is shown of an arm is its own interval.
+Each rung runs the remaining arms on twice as many groups of prompts as the one before. An arm is dropped when it is
+surely slower than the leader or, to limit the cost, when it is in the slower half of a rung. Decisions use intervals
+widened for the number of comparisons in a race, so that checking after every rung does not make chance look certain;
+an arm is reported with its own interval.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import NamedTuple
 from augury.tools.tune.families import PLAIN_ARM, Arm
 from augury.tools.tune.intervals import Interval, ratio
 
-LEAST_GROUPS = 6  # of prompts in the first rung: an interval of fewer says nothing
+LEAST_GROUPS = 6  # of prompts in the first rung; an interval over fewer means nothing
 
 
 class GroupRun(NamedTuple):
@@ -48,15 +48,15 @@ class Lane:
     rung: int = 0  # the last it ran in
 
     def cost(self, group: int) -> float:
-        """Seconds a token takes in a group, over its visits."""
+        """Mean seconds per token in a group, over its runs."""
         return fmean(run.seconds / max(1, run.tokens) for run in self.runs[group])
 
     def weight(self, group: int) -> float:
-        """Tokens of a group."""
+        """Mean tokens of a group."""
         return fmean(max(1, run.tokens) for run in self.runs[group])
 
     def acceptance(self) -> tuple[float, float]:
-        """Share of drafted tokens that were accepted, and mean tokens a draft with the one that always comes."""
+        """The acceptance rate, and the acceptance length with the target's own token."""
         every = [run for runs in self.runs.values() for run in runs]
         drafts, drafted = sum(run.drafts for run in every), sum(run.drafted for run in every)
         accepted = sum(run.accepted for run in every)
@@ -64,10 +64,10 @@ class Lane:
 
 
 class Race:
-    """Keeps the lanes and decides; the caller supplies the times."""
+    """Keeps the lanes and decides; the caller supplies the timed runs."""
 
     def __init__(self, arms: Sequence[Arm], groups: int, confidence: float = 0.95, same: float = 0.03) -> None:
-        """`groups` of prompts there are; arms within `same` of each other are as good as equal."""
+        """Set up the lanes; `groups` is the number of prompt groups, `same` the difference that does not matter."""
         self.lanes: dict[Arm, Lane] = {PLAIN_ARM: Lane(), **{arm: Lane() for arm in arms}}
         self.groups, self.same = groups, same
         self.rungs = max(2, math.ceil(math.log2(max(2, len(arms)))) + 1)
@@ -83,7 +83,7 @@ class Race:
 
     @property
     def leader(self) -> Arm:
-        """The fastest; plain decoding where nothing else is left."""
+        """The fastest remaining arm; plain decoding if none remains."""
         return self.left[0] if self.left else PLAIN_ARM
 
     def run(self, answer: Callable[[RaceTurn], GroupRun], enough: Callable[[], bool] = lambda: False) -> None:
@@ -101,7 +101,7 @@ class Race:
                 return
 
     def _turns(self, rung: int) -> Iterator[RaceTurn]:
-        """A rung: every arm, plain decoding too, on each group; the order turns, so that no arm keeps a neighbour."""
+        """A rung: every remaining arm and plain decoding on each group, in an order that rotates by group."""
         arms = [PLAIN_ARM, *self.left]
         many = LEAST_GROUPS * 2**rung
         first = many - LEAST_GROUPS
@@ -121,18 +121,18 @@ class Race:
                 self.lanes[arm].out = f"in the slower half of rung {rung + 1} (not proved: {gap} of {left[0].name})"
 
     def decided(self) -> bool:
-        """Whether no remaining arm differs from the leader by more than matters, or none remains."""
+        """Whether every remaining arm is surely within `same` of the leader, or no other remains."""
         rest = [self.against(arm, self.leader, self.widened) for arm in self.left[1:]]
         return all(gap.low > 1 - self.same and gap.high < 1 + self.same for gap in rest)
 
     def speed_up(self, arm: Arm) -> Interval:
-        """How much faster than plain decoding."""
+        """The speed relative to plain decoding."""
         return self.against(arm, PLAIN_ARM, self.confidence)
 
     def against(self, arm: Arm, other: Arm, confidence: float) -> Interval:
-        """How much faster than another arm, on the groups that both have run.
+        """The speed relative to another arm, on the groups that both have run.
 
-        By the token, for a rule that is not lossless may answer longer; a group weighs as much as it has tokens.
+        Compared per token, because a rule that is not lossless may give longer answers; groups are weighted by tokens.
         """
         one, two = self.lanes[arm], self.lanes[other]
         both = [group for group in one.runs if group in two.runs]
@@ -144,7 +144,7 @@ class Race:
 
 
 def size(arms: int) -> int:
-    """Runs that a race of so many arms takes at most, plain decoding with them."""
+    """The maximum number of runs in a race of so many arms, including plain decoding."""
     rungs, total = Race([Arm("", k + 1) for k in range(arms)], 1).rungs, 0
     for rung in range(rungs):
         total += (arms + 1) * LEAST_GROUPS * 2**rung

@@ -1,4 +1,4 @@
-"""The stages of a tuning: a race at every load, then the winner against plain decoding on prompts kept back."""
+"""The stages of a tuning: a race at every load, then the winner against plain decoding on held-out prompts."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from augury.tools.tune.families import Arm, ConfigFamily
 from augury.tools.tune.intervals import Interval, ratio
 from augury.tools.tune.race import LEAST_GROUPS, GroupRun, Race, RaceTurn, size
 
-HELD_OUT = 4  # one prompt in so many is kept for the final comparison
+HELD_OUT = 4  # one prompt in this many is held out for the final comparison
 LEAST_HELD_OUT = 3
-PAIRS = 6  # runs of the winner against plain decoding in the end, at each load
+PAIRS = 6  # minimum final runs of the winner against plain decoding, at each load
 
 
 class ArmRunner(Protocol):
-    """Answers groups of prompts, by their numbers, with an arm's configuration."""
+    """Answers groups of prompts, given by number, with an arm's configuration."""
 
     def answer(self, arm: Arm, group: Sequence[int]) -> GroupRun:
-        """Time a group."""
+        """Answer a group and time it."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class TunePlan:
-    """What the command line asked for, checked."""
+    """The checked options of the command line."""
 
     loads: list[int]
     minutes: float
@@ -39,7 +39,7 @@ class TunePlan:
 
 
 def race_all(plan: TunePlan, families: Sequence[ConfigFamily], runner: ArmRunner) -> tuple[dict[int, Race], bool]:
-    """A race at every load; Ctrl-C ends them, and what has been run so far is kept."""
+    """Run a race at every load; returns the races and whether Ctrl-C stopped them, which keeps the runs so far."""
     races: dict[int, Race] = {}
     arms = [arm for family in families for arm in family.arms]
     for load in plan.loads:
@@ -53,7 +53,7 @@ def race_all(plan: TunePlan, families: Sequence[ConfigFamily], runner: ArmRunner
 
 
 def race_at(load: int, plan: TunePlan, race: Race, groups: Sequence[Sequence[int]], runner: ArmRunner) -> None:
-    """One race, with so many requests at once."""
+    """Run one race with `load` concurrent requests."""
     from augury.tools.shared.progress import progress
 
     until = time.monotonic() + plan.minutes * 60 / len(plan.loads)
@@ -67,14 +67,14 @@ def race_at(load: int, plan: TunePlan, race: Race, groups: Sequence[Sequence[int
 
 
 def groups_of(numbers: Sequence[int], load: int) -> list[list[int]]:
-    """Groups of `load` prompts; where there are too few prompts for the least number of groups, groups overlap."""
+    """Groups of `load` prompts, which overlap if there are too few prompts for the minimum number of groups."""
     many = max(LEAST_GROUPS, len(numbers) // load)
     step = load if many * load <= len(numbers) else max(1, len(numbers) // many)
     return [[numbers[(group * step + i) % len(numbers)] for i in range(load)] for group in range(many)]
 
 
 def confirm(choice: Recommendation, plan: TunePlan, runner: Any) -> dict[int, Interval]:
-    """The configuration as it is written against plain decoding, on prompts that had no part in the choice."""
+    """Time the chosen configuration against plain decoding on the held-out prompts; returns the speed-up by load."""
     from augury.tools.shared.progress import progress
 
     if choice.speculative is None:
@@ -95,7 +95,7 @@ def confirm(choice: Recommendation, plan: TunePlan, runner: Any) -> dict[int, In
 
 
 def split(count: int) -> tuple[list[int], list[int]]:
-    """Numbers of prompts to race on and to keep back, shuffled, so that every rung meets every kind; few serve both."""
+    """Shuffled prompt numbers to race on and to hold out; if there are few prompts, all of them serve both purposes."""
     numbers = list(range(count))
     random.Random(0).shuffle(numbers)
     kept = count // HELD_OUT

@@ -1,4 +1,4 @@
-"""Who answers: engines on this machine, or a server; and which families they can run."""
+"""Builds the runner that answers, engines on this machine or a server, and the families that it can run."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from augury.tools.tune.run import ArmRunner, TunePlan
 def local_runner(
     model: str, families: list[ConfigFamily], plan: TunePlan, asked: list[Body]
 ) -> tuple[ArmRunner, list[ConfigFamily], dict[str, str], dict[str, Any]]:
-    """The engines, those families that could be built, and why the others could not."""
+    """The runner, the families that could be built, why others could not, and the conditions."""
     from augury.model.errors import ModelError
     from augury.tools.bench.plan import find_weights
     from augury.tools.shared.terminal import waiting
@@ -56,7 +56,7 @@ def live_runner(
 
 
 def traffic(url: str, key: str | None) -> dict[str, float] | None:
-    """How the server's own requests have fared so far, by its metrics: is the slice we send like them?"""
+    """Acceptance of the server's traffic so far, to compare our prompts with; None if there is none to read."""
     from augury.tools.live.reading import readings
     from augury.tools.live.scrape import scrape
     from augury.tools.live.window import window

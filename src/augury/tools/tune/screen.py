@@ -1,4 +1,4 @@
-"""What a tuning found: as JSON, and as a screen."""
+"""The result of a tuning, as JSON and on the screen."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from augury.tools.tune.families import PLAIN_ARM, Arm, ConfigFamily
 from augury.tools.tune.intervals import Interval
 from augury.tools.tune.race import Race
 
-SHOWN = 8  # arms of a load on the screen
-APART = 0.15  # acceptance rates that differ by as much come from different traffic
+SHOWN = 8  # arms per load on the screen
+APART = 0.15  # a difference in acceptance rate that implies different traffic
 ENOUGH_DRAFTS = 200
 
 
@@ -25,7 +25,7 @@ def report_of(
     left_out: Mapping[str, str],
     conditions: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """Everything, in plain values."""
+    """The whole result as JSON."""
     specs = {family.name: family for family in families}
     return {
         "choice": {
@@ -55,7 +55,7 @@ def _load(load: int, race: Race, families: Mapping[str, ConfigFamily]) -> dict[s
 
 
 def _standing(race: Race) -> str:
-    """Who leads, in words that do not say more than is known."""
+    """The leader of a race, and whether it is decided or surely faster."""
     speed = race.speed_up(race.leader)
     if speed.low > 1:
         return f"{race.leader.name} leads" + (", decided" if race.sure else ", not decided")
@@ -89,7 +89,7 @@ def _interval(speed: Interval) -> dict[str, float | None]:
 def notes_of(
     races: Mapping[int, Race], choice: Recommendation, confirmed: Mapping[int, Interval], conditions: Mapping[str, Any]
 ) -> list[str]:
-    """What a reader must know to trust the figures."""
+    """Notes that a reader needs to interpret the figures."""
     notes = []
     if choice.verdict == UNSURE:
         notes.append("Give it more --minutes, more prompts, or a machine with less else to do.")
@@ -109,7 +109,7 @@ def notes_of(
 
 
 def _unlike(races: Mapping[int, Race], traffic: Mapping[str, float] | None) -> list[str]:
-    """A word where a server's own requests fare otherwise than the ones it was tuned by."""
+    """A note if the acceptance of the server's own requests differs from that of the tuning prompts."""
     if not traffic or traffic["drafts"] < ENOUGH_DRAFTS:
         return []
     lanes = [
@@ -125,7 +125,7 @@ def _unlike(races: Mapping[int, Race], traffic: Mapping[str, float] | None) -> l
 
 
 def show(found: dict[str, Any]) -> None:
-    """The screen: a table for each load, the choice, and what to mind."""
+    """Print a table for each load, the choice, and the notes."""
     from rich.table import Table
 
     from augury.tools.shared.terminal import output_console
@@ -172,7 +172,7 @@ def _row(arm: dict[str, Any], leads: bool, canary: bool) -> list[str]:
 
 
 def last_word(found: Mapping[str, Any]) -> str:
-    """On what the winner was measured in the end."""
+    """The prompts of the final comparison, in words."""
     told = found["conditions"]
     return "once more on the same prompts" if told["racing"] == told["held_out"] else "on prompts kept back"
 

@@ -1,1 +1,1 @@
-"""Commands found in scripts, YAML, JSON, Dockerfiles and Python, each word with its place."""
+"""Commands found in scripts, YAML, JSON, Dockerfiles and Python, each word with its position."""

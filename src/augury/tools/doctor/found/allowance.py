@@ -16,7 +16,7 @@ _left: ContextVar[int | None] = ContextVar("left", default=None)
 
 @contextmanager
 def one_text() -> Iterator[None]:
-    """All that is read in here shares one allowance."""
+    """A context in which everything that is read shares one allowance."""
     token = _left.set(MOST)
     try:
         yield

@@ -1,4 +1,4 @@
-"""A command line that was found, and how to see one in a list of words."""
+"""A command line that was found, and how to recognise one in a list of words."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Variable(NamedTuple):
     value: str
     start: int
     end: int
-    word: Word | None = None  # the value with its places, where they are known letter by letter
+    word: Word | None = None  # the value mapped to the source, if known letter by letter
 
 
 Variables = dict[str, Variable]
@@ -42,10 +42,10 @@ class FoundCommand:
     end: int
     environment: Variables = field(default_factory=dict)
     image: str = ""
-    release: str | None = None  # of vLLM, where the file names it
+    release: str | None = None  # of vLLM, if the file names it
     settings: Node | None = None  # the arguments, when they are written as an object
     bare: bool = False  # the object is a speculative_config itself
-    computed: bool = False  # some words are what a program makes, not what is written: there is nothing to edit
+    computed: bool = False  # some words are computed by a program, not written out: there is nothing to edit
     sampling: list[Node] = field(default_factory=list)  # SamplingParams(...) that a program hands to this engine
 
     @property
@@ -72,11 +72,11 @@ def _in_simple(simple: Simple) -> list[FoundCommand]:
 def in_words(
     words: list[Word], variables: Variables, known: dict[str, Word] | None = None, image: str = ""
 ) -> list[FoundCommand]:
-    """The command that a list of words is, or that a shell or a container in it is given."""
+    """The commands in a list of words: the words themselves, or what they hand to a shell or a container."""
     variables = {**variables, **_docker_variables(words)}
     for i, word in enumerate(words):
         if PurePath(word.text).name in SHELLS and (at := _script(words, i + 1)):
-            # The word behind the script is its name, `$0`; those after it are "$@".
+            # The word after the script is its name, `$0`; the ones after that are "$@".
             reader = ShellReader(words[at].inside(), known, handed_on=words[at + 2 :])
             return [one for simple in reader.commands() for one in _nested(simple, variables, image)]
         size = _program(words, i)
@@ -96,7 +96,7 @@ def in_words(
 
 
 def _telling(text: str) -> bool:
-    """Whether a word may be part of a command, so that it is worth a look at all of them."""
+    """Whether a word may be part of a command, so that all the words are worth reading."""
     return "vllm" in text or "augury" in text or text.rpartition("/")[2] in SHELLS
 
 
@@ -109,7 +109,7 @@ def _nested(simple: Simple, variables: Variables, image: str) -> list[FoundComma
 
 
 def _script(words: list[Word], first: int) -> int:
-    """The number of the word that `-c`, at or after the word with this number, hands to a shell; 0 for none."""
+    """The index of the script that a `-c` at or after index `first` hands to a shell; 0 if there is none."""
     for i in range(first, len(words) - 1):
         if re.fullmatch(r"-[a-z]*c", words[i].text):
             return i + 1
@@ -138,7 +138,7 @@ def _image(words: list[Word]) -> str:
 def _docker_variables(words: list[Word]) -> Variables:
     pairs = [b for a, b in pairwise(words) if a.text in ("-e", "--env")]
     pairs += [word.part(len("--env=")) for word in words if word.text.startswith("--env=")]
-    return assigned(pairs + [word for word in words if ASSIGNED.match(word.text)])  # the last come after `env`
+    return assigned(pairs + [word for word in words if ASSIGNED.match(word.text)])  # the latter follow `env`
 
 
 def assigned(words: list[Word]) -> Variables:

@@ -13,7 +13,7 @@ INSTRUCTION = re.compile(r"[ \t]*(FROM|RUN|CMD|ENTRYPOINT|ENV)[ \t]+", re.I)
 
 
 def in_dockerfile(source: Mapped) -> list[FoundCommand]:
-    """Every command an image built from it would run."""
+    """Every command that building the image or running it would run."""
     found: list[FoundCommand] = []
     entry: list[Word] | None = None
     command: list[Word] = []
@@ -85,7 +85,7 @@ def _form(body: Mapped) -> tuple[list[Word], Variables]:
 
 
 def _unbroken(body: Mapped) -> Mapped:
-    """Without the line ends that docker joins, and the blanks around."""
+    """The body without the line continuations that docker joins and the blanks around it."""
     parts, at = [], len(body.text) - len(body.text.lstrip())
     for end in re.finditer(r"\\[ \t]*\r?\n", body.text):
         parts.append(body.part(at, end.start()))
@@ -102,6 +102,6 @@ def _string_word(item: Node) -> Word:
 
 def _docker_env(body: Mapped) -> Variables:
     words = plain_words(body)
-    if words and "=" not in words[0].text:  # the old form, one variable a line
+    if words and "=" not in words[0].text:  # the old form, one variable per line
         return {words[0].text: Variable(" ".join(word.text for word in words[1:]), words[0].start, words[-1].end)}
     return assigned(words)

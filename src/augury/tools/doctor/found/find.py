@@ -1,4 +1,4 @@
-"""Finds `vllm serve` and its like in whatever holds them: a line, a script, a Dockerfile, YAML, a unit file, JSON."""
+"""Finds `vllm serve` and its like in whatever holds them: scripts, Dockerfiles, YAML, unit files, JSON, Python."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ FENCE = re.compile(r"^[ \t]*(```|~~~)([^\n]*)\n(.*?)^[ \t]*\1", re.M | re.S)
 
 
 def kind_by_name(name: str) -> Kind | None:
-    """What sort of file it is, as far as its name tells."""
+    """The kind of file by its name alone; None if the name does not tell."""
     path = PurePath(name)
     if DOCKERFILE.match(path.name):
         return "dockerfile"
@@ -61,7 +61,7 @@ def kind_by_name(name: str) -> Kind | None:
 
 
 def kind_of(name: str, text: str) -> Kind:
-    """What sort of file it is, by its name or else by its looks."""
+    """The kind of file by its name, otherwise by its contents."""
     named = kind_by_name(name)
     if named is not None:
         return named
@@ -79,7 +79,7 @@ def kind_of(name: str, text: str) -> Kind:
 
 
 def find_commands(text: str, name: str = "") -> list[FoundCommand]:
-    """Every command in a text; ConfigError when it cannot be read as what it is, or takes too much to read."""
+    """Every command in a text; a ConfigError if it is malformed for its kind, or too costly to read."""
     with one_text():
         found = _found(text, name)
     if len(found) > MOST_COMMANDS:
@@ -95,7 +95,7 @@ def _found(text: str, name: str) -> list[FoundCommand]:
     made = MAKEFILE.fullmatch(PurePath(name).name)
     source, kind = Mapped.whole(_of_make(text) if made else text), kind_of(name, text)
     if kind in ("shell", "markdown") and "vllm" not in text and "augury" not in text:
-        return []  # a long script of something else is not worth taking apart
+        return []  # a long script about something else is not worth parsing
     if kind == "dockerfile":
         found = in_dockerfile(source)
     elif kind == "unit":
@@ -114,7 +114,7 @@ def _found(text: str, name: str) -> list[FoundCommand]:
 
 
 def _of_make(text: str) -> str:
-    """Make's variables as a shell writes them; every letter keeps its place."""
+    """Rewrite Make's `$(NAME)` as a shell's `${NAME}`; every letter keeps its position."""
     return re.sub(r"\$\((\w+)\)", r"${\1}", text)
 
 
@@ -125,7 +125,7 @@ def _fenced(block: Mapped, language: str) -> list[FoundCommand]:
 def _unit(source: Mapped) -> list[FoundCommand]:
     variables: Variables = {}
     found: list[FoundCommand] = []
-    image = ""  # of a Podman unit, which says it before it says Exec
+    image = ""  # of a Podman unit, where it is written before Exec
     for line in UNIT_LINE.finditer(source.text):
         words = plain_words(source.part(*line.span(2)))
         if line[1] == "Environment":
@@ -155,7 +155,7 @@ def _json(source: Mapped) -> list[FoundCommand]:
 
 
 def _manifest(source: Mapped) -> list[FoundCommand]:
-    """A manifest in JSON, which is YAML as well: of Kubernetes, or a task of a cloud's."""
+    """A manifest in JSON, which is also YAML: a Kubernetes object or a cloud provider's task definition."""
     try:
         return _yaml(source, "")
     except ConfigError:
@@ -178,7 +178,7 @@ def _settings(node: Node) -> list[FoundCommand]:
 
 
 def _foreign(node: Node) -> bool:
-    """Whether a speculative_config is another program's: TensorRT-LLM has one, and some have templates of that name."""
+    """Whether a speculative_config is another program's: TensorRT-LLM has one, and some templates use that name."""
     if isinstance(node.value, str):
         word = node.value.strip()
         return word.isidentifier() and word not in METHODS and word not in ALIASES
@@ -237,12 +237,12 @@ def _document(root: yaml.Node, source: Mapped, whole: Word) -> list[FoundCommand
 
 
 def _same(one: FoundCommand, other: FoundCommand) -> bool:
-    """Whether two services share one command, as those do that merge the same mapping."""
+    """Whether two services share one command, as services that merge the same mapping do."""
     return one.image == other.image and one.words == other.words
 
 
 def _arguments(node: yaml.Node, source: Mapped, used: set[int], compose: bool) -> list[FoundCommand]:
-    """A list of arguments by another name, such as a chart's extraArgs."""
+    """A list of arguments under another name, such as a chart's extraArgs."""
     items = node.value if isinstance(node, yaml.SequenceNode) else []
     texts = [item.value for item in items if isinstance(item, yaml.ScalarNode)]
     if any(id(item) in used for item in items) or not any(ARGUMENT.match(text) for text in texts):
@@ -252,7 +252,7 @@ def _arguments(node: yaml.Node, source: Mapped, used: set[int], compose: bool) -
 
 
 def _added(parts: dict[str, yaml.Node], source: Mapped) -> list[FoundCommand]:
-    """Arguments in a variable of a container, which KServe's own script of an LLMInferenceService adds to vLLM's."""
+    """Arguments in a container's variable, which KServe's script for an LLMInferenceService appends to vLLM's."""
     added = found_yaml.environment({"env": parts["env"]}, source).get(ADDED) if "env" in parts else None
     if added is None or added.word is None or not ARGUMENT.search(added.value):
         return []
@@ -261,7 +261,7 @@ def _added(parts: dict[str, yaml.Node], source: Mapped) -> list[FoundCommand]:
 
 
 def _text(inner: Mapped) -> list[FoundCommand]:
-    """A script, or a file of settings, inside a text; a ConfigMap holds either."""
+    """Commands in a script or a settings file embedded in a text; a ConfigMap holds either."""
     if re.search(r"^[ \t]*speculative[-_]config:", inner.text, re.M):
         try:
             return _yaml(inner, "")
@@ -271,7 +271,7 @@ def _text(inner: Mapped) -> list[FoundCommand]:
 
 
 def _container(parts: dict[str, yaml.Node], source: Mapped, compose: bool) -> tuple[list[FoundCommand], set[int]]:
-    """A compose service or a Kubernetes container, and the nodes its words came from."""
+    """The commands of a compose service or a Kubernetes container, and the ids of the nodes its words came from."""
     words: list[Word] = []
     nodes: set[int] = set()
     outside: set[str] = set()
@@ -291,7 +291,7 @@ def _container(parts: dict[str, yaml.Node], source: Mapped, compose: bool) -> tu
     image = parts["image"].value if isinstance(parts.get("image"), yaml.ScalarNode) else ""
     variables = found_yaml.environment(parts, source, compose)
     words = words if compose else found_yaml.filled(words, variables)
-    # What a shell in the container sees; a name that compose fills in before is not the container's.
+    # What a shell in the container sees; compose fills in the other names before the container starts.
     visible = {name: one.word for name, one in variables.items() if one.word and not (compose and name in outside)}
     known = {name: replace(word, quotes=UNSPELT * len(word.text)) for name, word in visible.items()}
     here = in_words(words, variables, known, image)

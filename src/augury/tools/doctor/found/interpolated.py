@@ -1,7 +1,7 @@
-"""What compose and Kubernetes make of the dollars in a text before any program sees it.
+"""How compose and Kubernetes interpolate the dollar signs of a text before any program sees it.
 
-Compose fills in `$NAME` and `${NAME:-default}` from where it is run, Kubernetes `$(NAME)` from the container's own
-variables; for both `$$` is a dollar that is meant for the shell in the container.
+Compose fills in `$NAME` and `${NAME:-default}` from its own environment, Kubernetes `$(NAME)` from the container's
+variables; for both, `$$` is a literal dollar meant for the shell in the container.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ KUBERNETES = re.compile(r"\$(?:(\$)|\(([A-Za-z_][\w.-]*)\))")
 
 
 def by_compose(body: Mapped) -> Mapped:
-    """With `$$` as one dollar, and defaults where nothing else is known."""
+    """The text after compose: `$$` becomes one dollar, and variables become their defaults if they have one."""
     if "$" not in body.text:
         return body
     for _ in range(NESTED):
@@ -29,7 +29,7 @@ def by_compose(body: Mapped) -> Mapped:
 
 
 def by_kubernetes(body: Mapped, variables: Variables) -> Mapped:
-    """With `$$` as one dollar, and the container's variables where they are named."""
+    """The text after Kubernetes: `$$` becomes one dollar, and `$(NAME)` the container's variable if it is known."""
     if "$" not in body.text:
         return body
 
@@ -43,7 +43,7 @@ def by_kubernetes(body: Mapped, variables: Variables) -> Mapped:
 
 
 def from_outside(text: str) -> set[str]:
-    """The names in a compose text, as it is written, whose values only the place where compose is run tells."""
+    """The names in a raw compose text that have no default, so only compose's own environment gives their values."""
     return {found[2] or found[4] for found in COMPOSE.finditer(text) if not found[1] and found[3] is None}
 
 
@@ -52,7 +52,7 @@ def _default(body: Mapped, found: re.Match[str]) -> Mapped | None:
 
 
 def _dollar(body: Mapped, found: re.Match[str]) -> Mapped | None:
-    """Two letters that stand for one."""
+    """One dollar sign mapped onto the two letters that spell it."""
     start, end = body.place(*found.span())
     return Mapped("$", (start, end), body.layers, (end,)) if found[1] else None
 

@@ -1,4 +1,4 @@
-"""Text that remembers where it was written: unquoted, unfolded or unescaped, every character knows its place."""
+"""Text that remembers where it was written: each decoded character keeps its position in the source."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Mapped:
     ends: tuple[int, ...] | None = None  # where each character's spelling ends; None: one letter each
 
     def until(self, start: int, end: int) -> tuple[int, ...]:
-        """Where the characters of a stretch end in the source."""
+        """Where each character of a stretch ends in the source."""
         return self.ends[start:end] if self.ends is not None else tuple(at + 1 for at in self.at[start:end])
 
     @classmethod
@@ -28,23 +28,23 @@ class Mapped:
         return cls(source, tuple(range(len(source) + 1)))
 
     def part(self, start: int, end: int) -> Mapped:
-        """A stretch of it."""
+        """The stretch [start, end) of the text, clipped to its length."""
         start, end = max(0, start), min(end, len(self.text))
         ends = self.ends[start:end] if self.ends is not None else None
         return Mapped(self.text[start:end], self.at[start : end + 1], self.layers, ends)
 
     def within(self, layer: Encoder) -> Mapped:
-        """The same, to be written through one more layer."""
+        """The same text inside one more layer of encoding."""
         return Mapped(self.text, self.at, (layer, *self.layers), self.ends)
 
     def encode(self, text: str) -> str:
-        """A text as the source has to spell it here."""
+        """Encode a text as it must be spelt in the source here."""
         for layer in self.layers:
             text = layer(text)
         return text
 
     def place(self, start: int, end: int) -> tuple[int, int]:
-        """Where a stretch stands in the source."""
+        """The start and end of a stretch in the source."""
         first, end = self.at[min(start, len(self.text))], min(end, len(self.text))
         return first, max(first, self.until(end - 1, end)[0] if end > start else first)
 
@@ -58,18 +58,18 @@ def joined(parts: list[Mapped], layers: tuple[Encoder, ...]) -> Mapped:
 
 
 def in_json(text: str) -> str:
-    """A text inside a JSON string."""
+    """A text as it is written inside a JSON string."""
     return json.dumps(text, ensure_ascii=False)[1:-1]
 
 
 def json_string(source: Mapped, start: int, end: int) -> Mapped:
-    """The contents of a JSON string that stands at [start, end), quotes included; escapes keep their place."""
+    """The contents of the JSON string at [start, end), quotes included; escapes keep their positions."""
     inner = source.part(start + 1, end - 1)
     return unescaped(inner).within(in_json)
 
 
 def unescaped(inner: Mapped) -> Mapped:
-    """Backslash escapes undone, as JSON and YAML's double quotes have them."""
+    """The text with the backslash escapes of JSON and of YAML's double quotes decoded."""
     raw, text, at, ends, i = inner.text, [], [], [], 0
     until = inner.until(0, len(raw))
     while i < len(raw):

@@ -1,4 +1,4 @@
-"""YAML mappings as a program sees them: with `<<` merged in, and a compose service with the one that it extends."""
+"""YAML mappings as a program sees them: `<<` is merged in, and so is the service that a compose service extends."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ Pair = tuple[yaml.Node, yaml.Node]
 
 
 def pairs(mapping: yaml.MappingNode, within: frozenset[int] = frozenset()) -> list[Pair]:
-    """Keys and values, merged ones first and only where nothing before them, or the mapping itself, has the same."""
+    """Keys and values, merged ones first; earlier merges and the mapping's own keys take precedence."""
     own = [pair for pair in mapping.value if not _is_merge(pair[0])]
     merges = [value for key, value in mapping.value if _is_merge(key)]
-    if not merges or id(mapping) in within:  # one that merges itself has no end
+    if not merges or id(mapping) in within:  # a mapping that merges itself would recurse forever
         return own
     sources = [one for value in merges for one in (value.value if isinstance(value, yaml.SequenceNode) else [value])]
     found: list[Pair] = []
@@ -27,7 +27,7 @@ def pairs(mapping: yaml.MappingNode, within: frozenset[int] = frozenset()) -> li
 
 
 def named(mapping: yaml.MappingNode) -> dict[str, yaml.Node]:
-    """A mapping by its keys."""
+    """The values of a mapping by key, merges included."""
     return {key.value: value for key, value in pairs(mapping) if isinstance(key, yaml.ScalarNode)}
 
 
@@ -50,7 +50,7 @@ def services(root: yaml.Node) -> dict[str, yaml.Node]:
 def extended(
     parts: dict[str, yaml.Node], others: dict[str, yaml.Node], within: frozenset[str] = frozenset()
 ) -> dict[str, yaml.Node]:
-    """A service's keys, and under them those of the service in the same file that it extends."""
+    """A service's keys on top of those of the service in the same file that it extends."""
     link = parts.get("extends")
     if isinstance(link, yaml.MappingNode):
         says = named(link)
@@ -63,6 +63,6 @@ def extended(
 
 
 def templates(root: yaml.Node) -> set[int]:
-    """Compose's `x-` mappings, which nothing runs: what merges them is looked at instead."""
+    """The ids of compose's top-level `x-` mappings, which are not run themselves; services that merge them are."""
     parts = named(root) if services(root) and isinstance(root, yaml.MappingNode) else {}
     return {id(node) for name, node in parts.items() if name.startswith("x-")}

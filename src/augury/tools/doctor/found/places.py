@@ -1,4 +1,4 @@
-"""JSON and YAML objects with the place of every key and value, and the smallest edits that change them."""
+"""JSON and YAML objects with the position of every key and value, and the smallest edits that change them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ DEEPEST = 60  # levels; nothing a person writes is deeper
 
 
 class Edit(NamedTuple):
-    """A stretch of the source and what to write there instead."""
+    """A stretch of the source and the text that replaces it."""
 
     start: int
     end: int
@@ -27,7 +27,7 @@ class Edit(NamedTuple):
 
 
 class NotJson(ValueError):
-    """Why a text is no JSON, and where it stops being it."""
+    """Why a text is not JSON, and the offset of the error."""
 
     def __init__(self, says: str, at: int) -> None:
         super().__init__(says)
@@ -36,7 +36,7 @@ class NotJson(ValueError):
 
 @dataclass(slots=True)
 class Node:
-    """A value and where it stands in its word."""
+    """A value and its position in its word."""
 
     origin: Word
     value: Any
@@ -45,16 +45,16 @@ class Node:
     members: list[Member] = field(default_factory=list)  # of an object
     items: list[Node] = field(default_factory=list)  # of a list
     style: Literal["json", "block", "call"] = "json"  # a call: of Python, with keywords
-    untold: str = ""  # a part that only running the program would tell
-    merged: bool = False  # some members are written elsewhere, and stand there beside others
+    untold: str = ""  # a part that is known only at run time
+    merged: bool = False  # some members are written elsewhere, next to others
 
     @property
     def place(self) -> tuple[int, int]:
-        """Where it stands in the source."""
+        """The start and end of the value in the source."""
         return self.origin.body.place(self.start, self.end)
 
     def member(self, name: str) -> Member | None:
-        """The last member of that name, dashes and underscores alike, which is the one that counts."""
+        """The last member of that name, since the last one wins; dashes and underscores are equal."""
         found = [m for m in self.members if m.name.replace("-", "_") == name]
         return found[-1] if found else None
 
@@ -151,9 +151,9 @@ class _Json:
 
 
 def from_yaml(node: yaml.Node, origin: Word, depth: int = 0) -> Node:
-    """A YAML value in the same shape; `origin` is the whole file."""
+    """Convert a YAML value to a Node; `origin` is the whole file."""
     start, end = node.start_mark.index, node.end_mark.index
-    spend(20)  # an alias is read as often as it is named
+    spend(20)  # an alias is read again at every use
     text = origin.text[start:end]
     found = Node(origin, None, start, start + len(text.rstrip()))
     if depth > DEEPEST:
@@ -186,14 +186,14 @@ def _edit(origin: Word, start: int, end: int, text: str) -> Edit:
 
 
 def set_value(member: Member, value: Any) -> list[Edit]:
-    """The edit that gives a key another value."""
+    """The edit that changes a key's value."""
     node = member.node
     written = node.origin.written(json.dumps(value, ensure_ascii=False), node.start)
     return [Edit(*node.place, written)]
 
 
 def rename(member: Member, name: str) -> list[Edit]:
-    """The edit that gives a key another name."""
+    """The edit that renames a key."""
     origin = member.node.origin
     quoted = origin.text[member.start : member.start + 1] in "\"'"
     start, end = origin.body.place(member.start, member.key_end)
@@ -203,7 +203,7 @@ def rename(member: Member, name: str) -> list[Edit]:
 def drop(node: Node, member: Member) -> list[Edit]:
     """The edit that removes a key."""
     if node.merged:
-        return []  # what stands before and after it may be another mapping's
+        return []  # the text around it may belong to another mapping
     place = node.members.index(member)
     origin = node.origin
     if node.style == "block":

@@ -1,4 +1,4 @@
-"""Engines built in Python: `LLM(...)` and the engine arguments, with the place of every keyword."""
+"""Engines built in Python: `LLM(...)` and the engine arguments, with the position of every keyword."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ LISTED = re.compile(r"[\"']vllm[\"']|vllm\.entrypoints|[\"'](?:-sc|--speculative
 JSON_WORDS = {"true": "True", "false": "False", "null": "None"}
 WRITTEN = re.compile(r'"(?:[^"\\]|\\.)*"|\b(?:true|false|null)\b')
 CHANGES = ("update", "pop", "setdefault", "clear", "popitem")
-NAMED_AT_LEAST = ("kv_transfer_config",)  # arguments whose presence says something
-UNKNOWN = object()  # a value that only running the program would tell
+NAMED_AT_LEAST = ("kv_transfer_config",)  # arguments whose presence alone matters
+UNKNOWN = object()  # a value that is known only at run time
 
 
 def in_python(source: Mapped) -> list[FoundCommand]:
-    """Every engine that a program builds or starts by a list of words; none where the text is not Python."""
+    """Every engine that a program builds, or starts by a list of words; none if the text is not Python."""
     maker = MAKERS.search(source.text)
     if maker is None and not LISTED.search(source.text):
         return []
@@ -45,7 +45,7 @@ def in_python(source: Mapped) -> list[FoundCommand]:
 
 
 def _names(tree: ast.AST) -> tuple[dict[str, ast.expr], set[str]]:
-    """Names that are given one value in all the file, and those whose value is changed afterwards."""
+    """Names that are assigned only once in the file, with their values, and names whose value is mutated."""
     values: dict[str, ast.expr] = {}
     bound: Counter[str] = Counter()
     changed: set[str] = set()
@@ -61,7 +61,7 @@ def _names(tree: ast.AST) -> tuple[dict[str, ast.expr], set[str]]:
 
 
 def _changed_by(node: ast.AST) -> set[str]:
-    """The name into whose value something is put, or whose method that changes it is named."""
+    """The name whose value this node mutates, by an assignment into it or by one of its mutating methods."""
     if not isinstance(node, ast.Subscript | ast.Attribute) or not isinstance(node.value, ast.Name):
         return set()
     put = not isinstance(node.ctx, ast.Load) or (isinstance(node, ast.Attribute) and node.attr in CHANGES)
@@ -79,7 +79,7 @@ def _builders(tree: ast.AST) -> Iterator[ast.Call]:
 
 
 def in_python_words(text: str) -> str:
-    """JSON as Python spells it."""
+    """JSON rewritten as Python literals."""
     return WRITTEN.sub(lambda found: JSON_WORDS.get(found[0], found[0]), text)
 
 
@@ -94,7 +94,7 @@ class _Reader:
         self.values, self.changed = values, changed
 
     def found(self, call: ast.Call, maker: str, sampling: list[ast.Call]) -> FoundCommand:
-        """One call as settings, with the parameters of its requests."""
+        """One engine's call as settings, with the SamplingParams of its requests."""
         settings = self._call(call)
         if call.args:
             first = self._node(call.args[0])
@@ -105,7 +105,7 @@ class _Reader:
         return FoundCommand(f"{maker} LLM", [], *place, settings=settings, sampling=asked)
 
     def _request(self, call: ast.Call) -> Node:
-        """The parameters of requests; an object that is built there is given, whatever it holds."""
+        """The parameters of requests; one that is an object built there counts as set, whatever it holds."""
         node = Node(self.word, {}, *self.place(call), style="call")
         for keyword in call.keywords:
             written = self.values.get(keyword.value.id) if isinstance(keyword.value, ast.Name) else keyword.value
@@ -119,7 +119,7 @@ class _Reader:
         return node
 
     def _call(self, call: ast.Call, depth: int = 0) -> Node:
-        """Keywords as members; one whose value is known only at run time is left out, and named in `untold`."""
+        """Keywords as members; a keyword whose value is known only at run time is left out and named in `untold`."""
         node = Node(self.word, {}, *self.place(call), style="call")
         for keyword in call.keywords:
             value = self._node(keyword.value, depth + 1)
@@ -135,7 +135,7 @@ class _Reader:
 
     def _node(self, value: ast.expr, depth: int = 0) -> Node:
         node = Node(self.word, UNKNOWN, *self.place(value))
-        spend(100)  # a name is read as often as it is used
+        spend(100)  # a name is read again at every use
         if depth > DEEPEST:
             return node
         if isinstance(value, ast.Name) and value.id in self.values:
@@ -160,12 +160,12 @@ class _Reader:
         return node
 
     def place(self, node: ast.expr) -> tuple[int, int]:
-        """Where an expression stands in the text."""
+        """The start and end of an expression in the text."""
         assert node.end_lineno is not None and node.end_col_offset is not None
         return self._offset(node.lineno, node.col_offset), self._offset(node.end_lineno, node.end_col_offset)
 
     def _offset(self, line: int, column: int) -> int:
-        """Python counts a column in bytes."""
+        """The offset of a line and column in letters; Python's AST counts columns in bytes."""
         text = self.lines[line - 1] if line <= len(self.lines) else ""
         if text.isascii():
             return self.starts[line - 1] + min(column, len(text))

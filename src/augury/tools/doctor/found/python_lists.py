@@ -18,7 +18,7 @@ Place = Callable[[ast.expr], tuple[int, int]]
 
 
 def listed(tree: ast.AST, source: Mapped, place: Place) -> list[FoundCommand]:
-    """Every command that is a list, with what is added to the list later."""
+    """Every command that is written as a list, with what is appended to the list later."""
     found = []
     for words in _lists(tree, source, place):
         here = in_words(words, {})
@@ -47,7 +47,7 @@ def _lists(tree: ast.AST, source: Mapped, place: Place) -> Iterator[list[Word]]:
 
 
 def _added(node: ast.AST) -> tuple[str, ast.expr | None]:
-    """The name whose list this makes or makes longer, and with what."""
+    """The name whose list this node assigns or extends, and the value; an empty name and None for other nodes."""
     if isinstance(node, ast.Assign) and len(node.targets) == 1:
         return getattr(node.targets[0], "id", ""), node.value
     if isinstance(node, ast.AugAssign):
@@ -62,7 +62,7 @@ def _words(value: ast.List, source: Mapped, place: Place) -> list[Word]:
 
 
 def _word(item: ast.expr, source: Mapped, place: Place) -> Word:
-    """A text as it is; of anything else what it stands for, in the way of a variable."""
+    """A literal text as it is; any other expression as a placeholder in the form of a shell variable."""
     start, end = place(item)
     spend(20 + end - start)
     if isinstance(item, ast.Constant) and isinstance(item.value, str):
@@ -80,7 +80,7 @@ def _word(item: ast.expr, source: Mapped, place: Place) -> Word:
 
 
 def _exact(value: str, source: Mapped, start: int, end: int) -> Word | None:
-    """Letter by letter, where the literal is one piece and its escapes are those that JSON has, too."""
+    """The literal mapped letter by letter; None unless it is one piece whose escapes are also JSON's."""
     opening = LITERAL.match(source.text, start, end)
     quote = opening[1] if opening else ""
     inner = source.part(opening.end(), end - len(quote)) if opening else source
@@ -92,7 +92,7 @@ def _exact(value: str, source: Mapped, start: int, end: int) -> Word | None:
 
 
 def _flat(value: str, source: Mapped, start: int, end: int, expands: bool) -> Word:
-    """A text whose letters all stand for the whole expression, so that nothing inside of it is changed."""
+    """A text whose letters all map to the whole expression, so that nothing inside it can be edited."""
     first, last = source.place(start, end)
     body = Mapped(value, (first,) * len(value) + (last,), source.layers, (last,) * len(value))
     return Word(body, " " * len(value), first, last, False, expands)

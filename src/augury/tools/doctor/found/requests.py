@@ -1,4 +1,4 @@
-"""Which SamplingParams(...) of a program go to which engine, as far as its text tells."""
+"""Which SamplingParams(...) of a program go to which engine, as far as the source shows."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ PARAMETERS = "SamplingParams"
 
 
 def called(call: ast.Call) -> str:
-    """The last name of what is called."""
+    """The last part of the called name, such as `LLM` of `vllm.LLM(...)`."""
     return call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
 
 
 def requests(tree: ast.AST, values: dict[str, ast.expr], engines: list[ast.Call]) -> list[list[ast.Call]]:
-    """For each engine the parameters it is handed; those of which it cannot be told go to every engine."""
+    """For each engine the SamplingParams calls handed to it; a call that cannot be attributed goes to every engine."""
     made = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and called(node) == PARAMETERS]
     users: dict[int, set[int]] = {id(call): set() for call in made}
     for node in ast.walk(tree):
@@ -31,7 +31,7 @@ def _meant(value: ast.expr, values: dict[str, ast.expr]) -> ast.expr:
 
 
 def _handed(call: ast.Call, values: dict[str, ast.expr]) -> Iterator[ast.expr]:
-    """What a call is given, and what stands in the lists it is given."""
+    """The arguments of a call, and the elements of those that are lists or tuples."""
     for value in [*call.args, *(keyword.value for keyword in call.keywords)]:
         found = _meant(value, values)
         yield found

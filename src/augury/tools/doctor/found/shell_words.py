@@ -1,4 +1,4 @@
-"""A shell script as simple commands of words, each word with its place, its quoting, and known variables filled in.
+"""A shell script as simple commands of words, each with its position and quoting, and known variables filled in.
 
 Only what command lines in scripts, Dockerfiles and unit files need: quotes, escapes, continuation lines, comments,
 operators, assignments, arrays and `$NAME`. Nothing is ever run.
@@ -23,28 +23,28 @@ OPENS, CLOSES = ("if", "case", "for", "while", "until"), ("fi", "esac", "done")
 LEADS = ("then", "else", "do", "elif", "!", "{")  # words that a command may follow
 ORDINARY = re.compile(r"[\w@%+=:,./{}\[\]-]+")  # letters that mean themselves inside and outside of quotes
 INSIDE = {"'": "'", '"': '"'}
-UNSPELT = "="  # in the place of a quote: the letter stands in a container's variable, which no shell reads
+UNSPELT = "="  # instead of a quote: the letter is in a container's variable, which no shell parses
 
 
 @dataclass(frozen=True, slots=True)
 class Word:
-    """One argument: what the program is given, and how it is written."""
+    """One argument: what the program receives, and how it is written."""
 
     body: Mapped
-    quotes: str  # for each character the quote it stands in, or a space
+    quotes: str  # for each character the quote it is inside, or a space
     start: int  # in the source, quotes included
     end: int
-    shell: bool = True  # False: an element of a list that no shell reads
+    shell: bool = True  # False: an element of a list, which no shell parses
     expands: bool = False  # holds a variable that nothing here sets
-    unclosed: str = ""  # the quote that never ends
+    unclosed: str = ""  # the quote that is never closed
 
     @property
     def text(self) -> str:
-        """What the program is given."""
+        """The argument as the program receives it."""
         return self.body.text
 
     def part(self, start: int, end: int | None = None) -> Word:
-        """A stretch of it, such as what follows a `=`."""
+        """A stretch of the word, such as what follows a `=`."""
         end = len(self.text) if end is None else end
         body = self.body.part(start, end)
         first, last = self.body.place(start, end)
@@ -52,19 +52,19 @@ class Word:
         return Word(body, self.quotes[start:end], first, last, self.shell, self.expands)
 
     def written(self, text: str, at: int) -> str:
-        """A text as it must be spelt at a character of this word."""
+        """Quote and escape a text as it must be spelt at character `at` of this word."""
         if not self.shell:
             return self.body.encode(text)
         quote = self.quotes[min(at, len(self.quotes) - 1)] if self.quotes else " "
         return self.body.encode(_spelt(text, quote))
 
     def inside(self) -> Mapped:
-        """Its text as a script of its own, such as `bash -c` is given: what is written there is quoted twice."""
+        """The text as a script of its own, such as the argument of `bash -c`; edits in it are quoted twice."""
         quote = self.quotes[:1] or " "
         return self.body.within(lambda text: _spelt(text, quote)) if self.shell else self.body
 
     def anew(self, text: str) -> str:
-        """A text in the place of the whole word."""
+        """The source text that replaces the whole word with `text`."""
         return self.body.encode(shlex.quote(text) if self.shell else text)
 
 
@@ -87,12 +87,12 @@ class Simple:
 
 
 def plain_words(source: Mapped) -> list[Word]:
-    """Words where only quoting counts."""
+    """Words of a text in which only quoting has a meaning, not operators or assignments."""
     return [word for one in ShellReader(source, operators=False).commands() for word in one.words]
 
 
 class _Letters:
-    """A word while it is being read."""
+    """A word under construction."""
 
     def __init__(self, source: Mapped) -> None:
         self.source, self.expands = source, False
@@ -102,21 +102,21 @@ class _Letters:
         self.ends: list[int] = []
 
     def add(self, text: str, quote: str, start: int, end: int) -> None:
-        """Letters that stand for themselves."""
+        """Append letters that stand for themselves."""
         self.text.append(text)
         self.quotes.append(quote * len(text))
         self.at += self.source.at[start:end]
         self.ends += self.source.until(start, end)
 
     def spelt(self, letter: str, quote: str, start: int, end: int) -> None:
-        """One letter that takes several to write."""
+        """Append one letter that several letters of the source spell."""
         self.text.append(letter)
         self.quotes.append(quote)
         self.at.append(self.source.at[start])
         self.ends += self.source.until(end - 1, end)
 
     def splice(self, value: Word) -> None:
-        """A variable's value, which keeps the places where it was written."""
+        """Append a variable's value, which keeps the positions where it was written."""
         spend(len(value.text))
         self.text.append(value.text)
         self.quotes.append(value.quotes)
@@ -145,7 +145,7 @@ class ShellReader:
         self.operators = operators  # False: `;` and `A=b` are words like others, as in unit files
         self.exported: dict[str, Word] = {}
         self.arrays: dict[str, list[Word]] = {"@": handed_on} if handed_on else {}
-        self.depth, self.perhaps = 0, False  # inside how many ifs, cases and loops; behind `&&` or `||`
+        self.depth, self.perhaps = 0, False  # inside how many ifs, cases and loops; after `&&` or `||`
 
     def commands(self) -> list[Simple]:
         """Every simple command, in order."""
@@ -181,11 +181,11 @@ class ShellReader:
         return found
 
     def _sets_array(self, word: Word) -> bool:
-        """Whether a word is `NAME=` or `NAME+=` and the bracket follows at once."""
+        """Whether a word is `NAME=` or `NAME+=` with the opening bracket directly after it."""
         return ARRAY_SET.fullmatch(word.text) is not None and not self.text[self.i - 1].isspace()
 
     def _array(self, name: Word) -> None:
-        """The elements between the brackets, over as many lines as they take."""
+        """Read an array's elements up to the closing bracket, over any number of lines, and set or extend the array."""
         self.i += 1
         items: list[Word] = []
         while self.i < len(self.text) and self.text[self.i] != ")":
@@ -195,7 +195,7 @@ class ShellReader:
             elif self.text[self.i].isspace() or self.text.startswith(("\\\n", "\\\r\n"), self.i):
                 self.i += 1
             elif self.text[self.i] in BREAKS + "<>":
-                self.i += 1  # nothing that an array can hold: leave it out and go on
+                self.i += 1  # an array cannot hold this: skip it
             else:
                 items.append(self._word())
         self.i += 1
@@ -205,17 +205,17 @@ class ShellReader:
             self.arrays[name.text[:-1]] = items
 
     def _conditional(self) -> bool:
-        """Whether what is read now may not happen: what was set before then counts, where it says anything."""
+        """Whether the code being read may not run; a non-empty value that was set before is then kept."""
         return self.depth > 0 or self.perhaps
 
     def _led(self, words: list[Word]) -> list[Word]:
-        """A command without the words that lead it; counts the ifs, cases and loops around it."""
+        """A command without leading keywords such as `then`; also tracks the depth of ifs, cases and loops."""
         first = words[0].text if words else ""
         self.depth += (first in OPENS) - (first in CLOSES and self.depth > 0)
         return self._led(words[1:]) if first in LEADS else words
 
     def _close(self, words: list[Word], found: list[Simple]) -> None:
-        """Take the assignments off a command; one that is nothing else sets variables for those after it."""
+        """Split assignments off a command; a command that is nothing else sets variables for those after it."""
         if not self.operators:
             if words:
                 found.append(Simple(words))
@@ -235,7 +235,7 @@ class ShellReader:
                 own = {name: word for name, word in own.items() if not self._says(name)}
             self.variables |= own
             # Without `export` a server would not see it; in a file of settings it is meant to.
-            self.exported = {**self.exported, **own}  # another one: the commands before keep theirs
+            self.exported = {**self.exported, **own}  # a new dict: earlier commands keep theirs
 
     def _says(self, name: str) -> bool:
         return name in self.variables and bool(self.variables[name].text)
@@ -264,7 +264,7 @@ class ShellReader:
         return word.closed(*self.source.place(start, self.i), self.source.at[self.i], quote.strip())
 
     def _escaped(self, quote: str) -> tuple[str, bool]:
-        """What a backslash makes of the next letter, and whether that is nothing at all."""
+        """The letter that a backslash escape stands for, and whether it is skipped as a line continuation."""
         letter = self.text[self.i : self.i + 1]
         if letter == "\r" and self.text.startswith("\r\n", self.i):
             self.i += 2
@@ -281,13 +281,13 @@ class ShellReader:
         found = NAME.match(self.text, here)
         value = self.variables.get(found[1] or found[3]) if found else None
         if found and found[2] is not None and (value is None or not value.text):
-            value = self._default(*found.span(2))  # where the variable is not set or says nothing
+            value = self._default(*found.span(2))  # the variable is unset or empty
         if found and value is not None:
             self.i = found.end()
         return value
 
     def _default(self, start: int, end: int) -> Word | None:
-        """What stands in the place of a variable, where that is a name or a number, or another variable's."""
+        """The default of a variable if it is a name, a number or another variable's value; otherwise None."""
         body = self.source.part(start, end)
         if body.text.startswith("$"):
             word = ShellReader(body, self.variables)._word()

@@ -1,4 +1,4 @@
-"""Commands inside YAML: compose services, Kubernetes containers, scripts in texts, and vLLM's own --config file."""
+"""Commands inside YAML: compose services, Kubernetes containers, embedded scripts, and vLLM's own --config file."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FILLED_IN = re.compile(r"\$\(\w+\)|\$\{?[A-Za-z_]\w*|\{\{.*?\}\}")  # by Kuberne
 
 
 def documents(text: str) -> list[yaml.Node]:
-    """Every document of a file, as nodes with places."""
+    """Every document of a file, as nodes with positions."""
     return [node for node in yaml.compose_all(text, Loader=Loader) if node is not None]
 
 
@@ -41,7 +41,7 @@ def mappings(root: yaml.Node) -> list[yaml.MappingNode]:
 
 
 def scalars(root: yaml.Node) -> list[yaml.ScalarNode]:
-    """Every text in a document."""
+    """Every scalar value in a document, also those in lists."""
     found: list[yaml.ScalarNode] = []
     for mapping in mappings(root):
         for _, value in mapping.value:
@@ -51,7 +51,7 @@ def scalars(root: yaml.Node) -> list[yaml.ScalarNode]:
 
 
 def decoded(node: yaml.ScalarNode, source: Mapped) -> Mapped:
-    """A scalar's text with the place of every character, whatever its style."""
+    """A scalar's text with the position of every character, whatever its style."""
     start, end = node.start_mark.index, node.end_mark.index
     if node.style == '"':
         found = unescaped(source.part(start + 1, end - 1))
@@ -63,7 +63,7 @@ def decoded(node: yaml.ScalarNode, source: Mapped) -> Mapped:
 
 
 def _aligned(text: str, source: Mapped, start: int, end: int, skipping: str) -> Mapped:
-    """Find each character again; folding and quoting only ever drop or merge blanks, quotes and backslashes."""
+    """Align a scalar with its source; folding and quoting only ever drop or merge blanks, quotes and backslashes."""
     at, i = [], start
     raw = source.text
     if skipping and raw[start : start + 1] in "|>":
@@ -83,7 +83,7 @@ def _aligned(text: str, source: Mapped, start: int, end: int, skipping: str) -> 
 
 
 def list_words(node: yaml.Node, source: Mapped, compose: bool = False) -> list[Word]:
-    """The elements of a list as words that no shell reads."""
+    """The elements of a list as words that no shell parses."""
     words = []
     for item in node.value if isinstance(node, yaml.SequenceNode) else ():
         if isinstance(item, yaml.ScalarNode):
@@ -97,13 +97,13 @@ def list_words(node: yaml.Node, source: Mapped, compose: bool = False) -> list[W
 
 
 def filled(words: list[Word], variables: Variables) -> list[Word]:
-    """With the container's own variables in the place of `$(NAME)`, as Kubernetes writes them."""
+    """The words with Kubernetes' `$(NAME)` replaced by the container's own variables."""
     found: list[Word] = []
     for word in words:
         name = re.fullmatch(r"(--[\w.-]+=)?\$\((\w+)\)", word.text)
         known = variables.get(name[2]) if name and not word.shell else None
         if name and known is not None and known.word is not None:
-            # A flag and its value may as well be two words; the value then keeps the way in which it is quoted.
+            # Splitting the flag from its value lets the value keep its own quoting.
             found += [word.part(0, len(name[1]) - 1), known.word] if name[1] else [known.word]
         else:
             found.append(word if word.shell else _resolved(word, variables))
@@ -111,7 +111,7 @@ def filled(words: list[Word], variables: Variables) -> list[Word]:
 
 
 def _resolved(word: Word, variables: Variables) -> Word:
-    """A list's element with what Kubernetes fills in inside of it."""
+    """A list's element with the variables that Kubernetes fills in inside it."""
     body = by_kubernetes(word.body, variables)
     if body is word.body:
         return word
@@ -119,7 +119,7 @@ def _resolved(word: Word, variables: Variables) -> Word:
 
 
 def charted_image(root: yaml.Node, wanted: re.Pattern[str]) -> str:
-    """The one image that a chart's values write as repository and tag; none where there are several."""
+    """The one image that a chart's values give as repository and tag; empty if there are several."""
     images = set()
     for mapping in mappings(root):
         parts = {name: node.value for name, node in named(mapping).items() if isinstance(node, yaml.ScalarNode)}
@@ -129,7 +129,7 @@ def charted_image(root: yaml.Node, wanted: re.Pattern[str]) -> str:
 
 
 def environment(parts: dict[str, yaml.Node], source: Mapped, compose: bool = False) -> Variables:
-    """Variables of a service or container, in any of the three ways to write them."""
+    """The variables of a service or container, in any of the three forms in which they can be written."""
     found: Variables = {}
 
     def take(name: str, first: yaml.Node, last: yaml.Node, behind: int = 0) -> None:

@@ -1,4 +1,4 @@
-"""The webhook's three addresses: /validate, /healthz and /metrics."""
+"""The webhook's endpoints: /validate, /healthz (also /readyz) and /metrics."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from augury.tools.doctor.webhook.review import AdmissionRequest, FailOn, allowed
 from augury.tools.doctor.webhook.workers import NotJudged, Workers
 
 FailurePolicy = Literal["ignore", "fail"]
-QUEUE = 32  # reviews in hand for each process; usual ones take hundredths of a second
+QUEUE = 32  # reviews in progress per process; a usual one takes hundredths of a second
 BUSY = "too many reviews at once; try again"
 
 
@@ -32,7 +32,7 @@ class HttpReply(NamedTuple):
 
 @dataclass
 class Webhook:
-    """What is asked, who judges it, and what counts as a reason to refuse."""
+    """The webhook's workers, what it refuses, its metrics and the number of reviews in progress."""
 
     workers: Workers
     fail_on: FailOn = "error"
@@ -43,7 +43,7 @@ class Webhook:
     in_hand: int = 0
 
     def __post_init__(self) -> None:
-        """As many threads as processes: what is being read is then in memory no more often than that."""
+        """Create as many threads as processes, which bounds the number of reviews parsed in memory at once."""
         self.threads = ThreadPoolExecutor(self.workers.number, "review")
 
     async def reply(self, method: str, path: str, body: bytes) -> HttpReply:
@@ -59,27 +59,27 @@ class Webhook:
         return HttpReply(200, self.counts.text(), TYPE) if place == "/metrics" else _text(404, "see /validate")
 
     async def _answered(self, body: bytes) -> HttpReply:
-        """The answer, within the time limit from now on; 503 where others take all of it, or too many wait."""
+        """Answer a review within the time limit; 503 if its turn does not come in time or too many are waiting."""
         if self.in_hand >= QUEUE * self.workers.number:
             return _text(503, BUSY)
         self.in_hand += 1
         until = time.monotonic() + self.workers.seconds
         review = self.threads.submit(self.validated, body, until)
-        del body  # a review that is given up is forgotten with its place in the queue
+        del body  # a cancelled review's body is then freed with its place in the queue
         answer = asyncio.ensure_future(asyncio.wrap_future(review))
         try:
             await asyncio.wait({answer}, timeout=self.workers.seconds)
-            if not answer.done() and review.cancel():  # its turn has not come
+            if not answer.done() and review.cancel():  # still queued
                 return _text(503, BUSY)
             return await answer
-        except Exception as error:  # one request is one answer; the API server then does as its failurePolicy says
+        except Exception as error:  # every request gets an answer; the API server then follows its failurePolicy
             print(f"a review failed: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
             return _text(500, type(error).__name__)
         finally:
             self.in_hand -= 1
 
     def validated(self, body: bytes, until: float | None = None) -> HttpReply:
-        """The answer to a review; 400 where the body is none."""
+        """The answer to a review; 400 if the body is not a review."""
         start = time.monotonic()
         try:
             request = read_review(body)
@@ -105,7 +105,7 @@ class Webhook:
 
 
 def _case(request: AdmissionRequest, release: str | None) -> AdmissionCase:
-    """What a process is given: JSON, which travels whatever its shape."""
+    """The case for a worker process, as JSON text, which can be sent whatever its shape."""
     old = request.operation == "UPDATE" and isinstance(request.old, dict)
     return AdmissionCase(json.dumps(request.new), json.dumps(request.old) if old else None, release)
 

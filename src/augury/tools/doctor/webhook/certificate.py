@@ -1,4 +1,4 @@
-"""The server's certificate, which is read again when it was renewed."""
+"""The server's certificate, which is reloaded when it is renewed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class Certificate:
     """A certificate and its key in files, as cert-manager or a Secret provides them."""
 
     def __init__(self, certificate: Path, key: Path) -> None:
-        """Read both; a ConfigError where they cannot be used."""
+        """Load both; a ConfigError if they cannot be used."""
         self.certificate, self.key = certificate, key
         self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         self.context.minimum_version = ssl.TLSVersion.TLSv1_2
@@ -20,12 +20,12 @@ class Certificate:
         self._load(self.context)
 
     def renew(self) -> bool:
-        """Read them again if they changed; connections that are open keep what they have."""
+        """Reload both files if they changed and return whether they did; open connections keep the old certificate."""
         try:
             stamp = self._stamp()
             if stamp == self.stamp:
                 return False
-            # Both are tried elsewhere first: half of a renewed pair must not replace a whole one.
+            # Both are tried in a separate context first: half of a renewed pair must not replace a whole one.
             self._load(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER))
             self._load(self.context)
         except ConfigError:
@@ -42,7 +42,7 @@ class Certificate:
 
     def _load(self, context: ssl.SSLContext) -> None:
         try:
-            context.load_cert_chain(self.certificate, self.key, password="")  # a locked key must not ask a terminal
+            context.load_cert_chain(self.certificate, self.key, password="")  # an encrypted key must not prompt
         except (OSError, ssl.SSLError) as error:
             said = getattr(error, "reason", None) or error.strerror
             raise ConfigError(

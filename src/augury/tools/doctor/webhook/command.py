@@ -19,7 +19,7 @@ from augury.tools.doctor.webhook.http import WebhookListener
 from augury.tools.doctor.webhook.review import FailOn
 from augury.tools.doctor.webhook.workers import Workers
 
-RENEWAL = 30.0  # seconds between looks at the certificate
+RENEWAL = 30.0  # seconds between checks of the certificate
 PLAIN_HOSTS = ("127.0.0.1", "localhost", "::1")
 
 

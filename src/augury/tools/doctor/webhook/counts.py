@@ -1,4 +1,4 @@
-"""What the webhook counts, for Prometheus."""
+"""The webhook's metrics for Prometheus."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from augury.tools.doctor.webhook.judge import ToldFinding
 
 TYPE = "text/plain; version=0.0.4; charset=utf-8"
 SECONDS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
-# Kinds that are counted by name. Names come from the API server, and a label must not grow with them.
+# Kinds that are counted by name; all others share one label value, so that its cardinality stays bounded.
 KINDS = set(
     """
     Pod PodTemplate Deployment StatefulSet DaemonSet ReplicaSet Job CronJob ConfigMap LeaderWorkerSet
@@ -24,7 +24,7 @@ class WebhookMetrics:
     """The metrics of one server."""
 
     def __init__(self) -> None:
-        """A registry of their own: two servers in one process do not meet in it."""
+        """Use a registry of its own, so that two servers in one process do not clash."""
         self.registry = CollectorRegistry()
         self.reviews = Counter(
             "augury:doctor_reviews", "Objects by answer.", ["answer", "kind"], registry=self.registry
@@ -37,7 +37,7 @@ class WebhookMetrics:
         )
 
     def count(self, answer: str, kind: str, told: Sequence[ToldFinding], seconds: float) -> None:
-        """One review."""
+        """Count one review, which took `seconds`, and its findings."""
         self.reviews.labels(answer, kind if kind in KINDS else "other").inc()
         self.seconds.observe(seconds)
         for one in told:

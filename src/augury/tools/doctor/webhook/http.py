@@ -1,4 +1,4 @@
-"""HTTP/1.1 over asyncio and h11, with a limit on everything that a client could make endless."""
+"""HTTP/1.1 over asyncio and h11, with a limit on everything that a client could prolong or enlarge without end."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from augury.tools.doctor.webhook.room import Full, Room, Share
 Answer = Callable[[str, str, bytes], Awaitable[HttpReply]]
 HEAD = 32_768  # bytes of a request's head
 IDLE = 120.0  # seconds a connection may be silent between requests
-WHOLE = 20.0  # seconds within which a request must be there
-GOODBYE = 2.0  # seconds for the other side to take its leave
+WHOLE = 20.0  # seconds within which a request must arrive in full
+GOODBYE = 2.0  # seconds for the TLS shutdown
 PIECE = 65_536
 MOST_CONNECTIONS = 256
-ALL_BODIES = 64_000_000  # bytes of all bodies that are in memory, whole or not
+ALL_BODIES = 64_000_000  # bytes of all bodies in memory, complete or not
 
 
 class TooLarge(Exception):
-    """A body beyond the limit."""
+    """A body exceeds the limit."""
 
 
 class WebhookListener:
@@ -33,17 +33,17 @@ class WebhookListener:
         self.answer, self.most_bytes = answer, most_bytes
         self.room = Room(max(ALL_BODIES, most_bytes))
         self.open: set[asyncio.Task[None]] = set()
-        self.busy: set[asyncio.Task[None]] = set()  # those of them with a request in hand
+        self.busy: set[asyncio.Task[None]] = set()  # those with a request in progress
         self.server: asyncio.Server | None = None
 
     async def start(self, host: str, port: int, context: ssl.SSLContext | None) -> int:
-        """Listen; gives the port."""
+        """Start listening and return the port."""
         more = {"ssl_handshake_timeout": WHOLE, "ssl_shutdown_timeout": GOODBYE} if context else {}
         self.server = await asyncio.start_server(self._connected, host, port, ssl=context, limit=PIECE, **more)
         return int(self.server.sockets[0].getsockname()[1])
 
     async def stop(self, seconds: float = 5.0) -> None:
-        """Take no more connections; requests in hand have a moment to be answered, idle connections none."""
+        """Stop accepting connections; requests in progress get `seconds` to be answered, idle ones are closed."""
         assert self.server is not None
         self.server.close()
         for task in self.open - self.busy:
@@ -67,7 +67,7 @@ class WebhookListener:
             writer.close()
             await writer.wait_closed()
         except (OSError, TimeoutError, h11.ProtocolError, asyncio.CancelledError):
-            writer.transport.abort()  # clients that do not answer are not waited for
+            writer.transport.abort()  # do not wait for clients that do not respond
         finally:
             self.open.discard(task)
             self.busy.discard(task)
@@ -75,7 +75,7 @@ class WebhookListener:
     async def _conversation(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, task: asyncio.Task[None]
     ) -> None:
-        """Requests one after another, as long as both sides want to go on."""
+        """Serve one connection's requests in order until either side closes it."""
         connection = h11.Connection(h11.SERVER, max_incomplete_event_size=HEAD)
         while True:
             try:
@@ -102,7 +102,7 @@ class WebhookListener:
             self.busy.discard(task)
 
     def _check_length(self, request: h11.Request) -> None:
-        """A Content-Length above the limit is refused at once."""
+        """Refuse a Content-Length above the limit before reading the body."""
         said = dict(request.headers).get(b"content-length", b"0")
         if int(said) > self.most_bytes:
             raise TooLarge
@@ -117,7 +117,7 @@ class WebhookListener:
         try:
             await self._fill(body, connection, reader, share)
         except BaseException:
-            body.clear()  # at once: the error may hold this frame until garbage is collected
+            body.clear()  # now, because the error may keep this frame alive until garbage collection
             raise
         return bytes(body)
 

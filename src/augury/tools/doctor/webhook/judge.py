@@ -1,4 +1,4 @@
-"""What the doctor says of one object, and of its change: faults that were there before do not block an update."""
+"""The doctor's findings on one object; faults that it had before do not block an update."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from augury.tools.doctor.webhook.objects import written
 
 
 class ToldFinding(NamedTuple):
-    """A finding, where it stands in the object, and whether the object had it before."""
+    """A finding, its path in the object (`field`), and whether the object already had it before the update."""
 
     id: str
     severity: str
@@ -32,8 +32,8 @@ class AdmissionCase(NamedTuple):
 
 
 def judge(case: AdmissionCase) -> list[ToldFinding]:
-    """Errors and warnings; a ConfigError where the object cannot be read."""
-    # A server must not open what its clients name: `--model /etc` would tell them what lies there.
+    """The errors and warnings of an object; a ConfigError if it cannot be read."""
+    # A server must not open paths that its clients name: `--model /etc` would reveal what is there.
     with names_alone():
         found = list(_told(case.new, case.release))
         if case.old is None or not found:
@@ -53,7 +53,7 @@ def _told(value: str, release: str | None) -> Iterator[ToldFinding]:
 
 
 def _examined(text: str, release: str | None) -> Iterator[tuple[Examination, str]]:
-    """The commands by release: what their image names, otherwise the one given, otherwise the newest known."""
+    """Examinations by release: the one the image names, otherwise the given one, otherwise the newest known."""
     first = examine(text, "object.yaml")
     if release is not None and any(one.named_by == "nobody" for one in first.commands):
         second = examine(text, "object.yaml", CheckedAgainst(release))

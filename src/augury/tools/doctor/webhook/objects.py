@@ -1,4 +1,4 @@
-"""An object of Kubernetes written as a text that the doctor reads, with the path of every line."""
+"""A Kubernetes object written as text for the doctor, with the path of every line."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ from typing import Any, NamedTuple
 from augury.config.errors import ConfigError
 
 DEEPEST = 100  # levels; the deepest resource known, a graph of services with pod templates, has about twenty
-LONGEST_KEY = 500  # letters; YAML reads no key beyond 1,024, and no resource has one beyond 320
+LONGEST_KEY = 500  # letters; YAML reads no key longer than 1,024, and no resource has one longer than 320
 PLAIN = re.compile(r"[A-Za-z_][\w-]*")
 UNPRINTABLE = re.compile("[^\t\n\r\x20-\x7e\xa0-\u2027\u202a-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]")
 
 
 class Written(NamedTuple):
-    """A text, one value a line, and where each line stands in the object."""
+    """A text with one value per line, and the path of each line in the object."""
 
     text: str
     paths: list[str]
 
     def path(self, line: int) -> str:
-        """The path of a line, which counts from 1."""
+        """The path of a line, counted from 1."""
         return self.paths[min(line, len(self.paths)) - 1].lstrip(".") if self.paths else ""
 
 
 def written(value: Any) -> Written:
-    """The object as JSON that is YAML as well; a ConfigError where it is nested beyond reason."""
+    """The object as JSON that is also YAML; a ConfigError if it is nested more than DEEPEST levels deep."""
     lines: list[tuple[str, str]] = []
     _write(value, "", "", "", lines, 0)
     return Written("\n".join(text for _, text in lines) + "\n", [path for path, _ in lines])
@@ -59,6 +59,6 @@ def _scalar(value: Any) -> str:
 
 
 def _escaped(found: re.Match[str]) -> str:
-    """What YAML takes for a line end, or refuses; half of a pair of surrogates is no letter at all."""
+    """Escape a character that YAML reads as a line end or refuses; a lone surrogate becomes U+FFFD."""
     code = ord(found[0])
     return "\ufffd" if 0xD800 <= code <= 0xDFFF else f"\\u{code:04x}"

@@ -16,15 +16,15 @@ USUAL_WARNING, LONGEST_WARNING, ALL_WARNINGS = (
     120,
     256,
     4096,
-)  # letters: what reads well, is cut, is dropped by the server
+)  # letters: readable length, where one is cut, and the server's limit for all
 MOST_REASONS = 10
 LONGEST_REASON = 700
 INVALID = 422
-MARKS, MOST_MARKS = (b",", b"[", b"{"), 1 << 19  # no more values than these: each takes 60 bytes, or more
+MARKS, MOST_MARKS = (b",", b"[", b"{"), 1 << 19  # bounds the number of values, each of which takes 60 bytes or more
 
 
 class AdmissionRequest(NamedTuple):
-    """The part of a review that is looked at."""
+    """The part of a review that is used."""
 
     uid: str
     operation: str
@@ -35,12 +35,12 @@ class AdmissionRequest(NamedTuple):
 
     @property
     def judged(self) -> bool:
-        """Whether there is an object that will run: a deleted or a connected one will not."""
+        """Whether there is an object that will run, unlike on DELETE or CONNECT."""
         return self.operation in ("CREATE", "UPDATE") and isinstance(self.new, dict)
 
 
 def read_review(body: bytes) -> AdmissionRequest:
-    """The request of a review; a ConfigError says why a body is none."""
+    """The request of a review; a ConfigError if the body is not an AdmissionReview."""
     if (marks := sum(map(body.count, MARKS))) > MOST_MARKS:
         raise ConfigError(f"the review has {marks} commas and opening brackets; at most {MOST_MARKS} are read.")
     try:
@@ -62,7 +62,7 @@ def read_review(body: bytes) -> AdmissionRequest:
 
 
 def answer(uid: str, told: Sequence[ToldFinding], fail_on: FailOn = "error") -> dict[str, Any]:
-    """Allowed with warnings, or refused with a line for every reason."""
+    """The response: allowed with warnings, or refused with one line per reason."""
     bad = ("error", "warning") if fail_on == "warning" else ("error",)
     refusing = [one for one in told if one.severity in bad and not one.before]
     response: dict[str, Any] = {"uid": uid, "allowed": not refusing}
@@ -77,12 +77,12 @@ def answer(uid: str, told: Sequence[ToldFinding], fail_on: FailOn = "error") -> 
 
 
 def allowed(uid: str, warning: str = "") -> dict[str, Any]:
-    """Allowed without a look, and why, if there is anything to say."""
+    """The response that allows an unchecked object, with a warning that says why, if one is given."""
     return _review({"uid": uid, "allowed": True, **({"warnings": within_limits([warning])} if warning else {})})
 
 
 def refused(uid: str, why: str) -> dict[str, Any]:
-    """Refused because it could not be looked at."""
+    """The response that refuses an object that could not be checked."""
     status = {"status": "Failure", "code": INVALID, "reason": "Invalid", "message": _line(why, LONGEST_REASON)}
     return _review({"uid": uid, "allowed": False, "status": status})
 
@@ -109,17 +109,17 @@ def _reason(one: ToldFinding) -> str:
 
 
 def _warning(one: ToldFinding) -> str:
-    """As much as reads well: the fix is left out where it does not fit any more."""
+    """A finding as one warning; the fix is left out if it does not fit."""
     short = f"{one.id}: {one.message.rstrip('.')}"
     whole = f"{short}. Fix: {one.fix}"
     return _line(whole if len(whole) <= USUAL_WARNING else short, LONGEST_WARNING)
 
 
 def within_limits(warnings: Sequence[str]) -> list[str]:
-    """Each within its limit and all within theirs; those that do not fit are counted."""
+    """The warnings within the limits for each and for all; those that do not fit are only counted."""
     kept: list[str] = []
     lines = list(dict.fromkeys(_line(one, LONGEST_WARNING) for one in warnings))
-    left = ALL_WARNINGS - USUAL_WARNING  # room for the line that counts the others
+    left = ALL_WARNINGS - USUAL_WARNING  # leaves room for the line that counts the rest
     for i, line in enumerate(lines):
         left -= len(line.encode())
         if left < 0:
@@ -129,7 +129,7 @@ def within_limits(warnings: Sequence[str]) -> list[str]:
 
 
 def _line(text: str, most: int) -> str:
-    """One line without control characters, cut where it is too long; limits are those of bytes."""
+    """One line without control characters, cut to at most `most` bytes."""
     line = safe_text(" ".join(text.split()))
     raw = line.encode()
     return line if len(raw) <= most else raw[: most - 3].decode(errors="ignore") + "…"

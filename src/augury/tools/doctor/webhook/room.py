@@ -1,25 +1,25 @@
-"""Room for bodies: one budget for all connections, so that many unfinished ones cannot exhaust the memory."""
+"""One memory budget for the bodies of all connections, so that many unfinished ones cannot exhaust the memory."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-SMALL = 65_536  # bytes of a body that need no room, so that large ones never shut out small ones
+SMALL = 65_536  # bytes of each body that are not counted, so that large bodies never shut out small ones
 
 
 class Full(Exception):
-    """All bodies together would take more than they may."""
+    """All bodies together would exceed the budget."""
 
 
 class Share:
-    """What one body takes."""
+    """One body's share of the budget."""
 
     def __init__(self, room: Room) -> None:
         self.room, self.held = room, 0
 
     def grow(self, size: int) -> None:
-        """Count a body that has so many bytes by now."""
+        """Account for a body that has `size` bytes so far; raises Full if the budget is exceeded."""
         more = max(0, size - SMALL) - self.held
         if self.room.held + more > self.room.most:
             raise Full
@@ -28,14 +28,14 @@ class Share:
 
 
 class Room:
-    """The budget."""
+    """The budget: `most` bytes, of which `held` are in use."""
 
     def __init__(self, most: int) -> None:
         self.most, self.held = most, 0
 
     @contextmanager
     def share(self) -> Iterator[Share]:
-        """A body's share, given back in the end."""
+        """A body's share, which is returned when the context ends."""
         one = Share(self)
         try:
             yield one

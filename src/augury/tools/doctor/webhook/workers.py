@@ -1,4 +1,4 @@
-"""Processes that judge objects: a time limit ends one that takes too long, whatever it is doing."""
+"""Processes that judge objects; one that exceeds the time limit is killed, whatever it is doing."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 from augury.config.errors import ConfigError
 from augury.tools.doctor.webhook.judge import AdmissionCase, ToldFinding, judge
 
-MEMORY = 2 << 30  # bytes a process may take; the doctor itself takes about 100 MB
+MEMORY = 2 << 30  # bytes of memory a process may use; the doctor itself uses about 100 MB
 START = 60.0  # seconds a process has to import what it needs
 SAMPLE = AdmissionCase('{"spec": {"containers": [{"image": "vllm/vllm-openai", "args": ["--model", "m"]}]}}')
 
@@ -23,9 +23,9 @@ class NotJudged(Exception):
 
 
 def _work(pipe: Connection) -> None:
-    """Answer until the other side is gone."""
+    """Answer cases until the pipe is closed."""
     _limit_memory()
-    judge(SAMPLE)  # what is known is read now, not while the first request waits
+    judge(SAMPLE)  # loads the knowledge now, so that the first request does not wait for it
     pipe.send([])
     while True:
         try:
@@ -42,7 +42,7 @@ def _answer(case: AdmissionCase) -> list[ToldFinding] | str:
         return str(error)
     except MemoryError:
         return "it takes too much memory to read."
-    except Exception as error:  # one object is one answer, whatever it held
+    except Exception as error:  # every object gets an answer, whatever it holds
         return f"the doctor failed on it ({type(error).__name__}); please report it."
 
 
@@ -57,7 +57,7 @@ class JudgeProcess:
     """One process and the pipe to it."""
 
     def __init__(self, work: Callable[[Connection], None] = _work) -> None:
-        """Start it; it says by an empty answer that it is ready."""
+        """Start the process, which sends an empty answer once it is ready."""
         context = multiprocessing.get_context("spawn")  # a fork would copy the threads' locks
         self.work = work
         self.pipe, other = context.Pipe()
@@ -68,14 +68,14 @@ class JudgeProcess:
         self.until = time.monotonic() + START  # it must be ready by then
 
     def wait(self, until: float) -> bool:
-        """Wait until then: whether it is ready."""
+        """Wait until then at the latest and return whether the process is ready."""
         if not self.ready and self.pipe.poll(max(0.0, until - time.monotonic())):
             self.pipe.recv()
             self.ready = True
         return self.ready
 
     def ask(self, case: AdmissionCase, until: float) -> Any:
-        """Its answer, or TimeoutError; NotJudged where it is still starting; EOFError and OSError where it died."""
+        """Its answer; TimeoutError if late, NotJudged if it is still starting, EOFError or OSError if it died."""
         if not self.wait(until):
             if time.monotonic() < self.until:
                 raise NotJudged("the process that would check it is still starting.")
@@ -86,17 +86,17 @@ class JudgeProcess:
         return self.pipe.recv()
 
     def end(self) -> None:
-        """End it at once."""
+        """Kill the process."""
         self.process.kill()
         self.process.join()
         self.pipe.close()
 
 
 class Workers:
-    """A few of them, each with one object at a time."""
+    """A pool of judging processes, each of which handles one object at a time."""
 
     def __init__(self, number: int, seconds: float, work: Callable[[Connection], None] = _work) -> None:
-        """Start them all."""
+        """Start all the processes."""
         self.number, self.seconds, self.work = number, seconds, work
         self.idle: queue.Queue[JudgeProcess] = queue.Queue()
         self.all = [JudgeProcess(work) for _ in range(number)]
@@ -104,7 +104,7 @@ class Workers:
             self.idle.put(worker)
 
     def wait(self) -> None:
-        """Until all are ready; a ConfigError where one is not."""
+        """Wait until all are ready; a ConfigError if one is not."""
         until = time.monotonic() + START
         try:
             ready = all(worker.wait(until) for worker in self.all)
@@ -114,7 +114,7 @@ class Workers:
             raise ConfigError("a process that judges objects did not start; run `augury doctor` alone to see why.")
 
     def judge(self, case: AdmissionCase, until: float | None = None) -> list[ToldFinding]:
-        """The findings on an object by then; NotJudged where it takes too long, too much memory, or cannot be read."""
+        """The findings on an object; NotJudged if it is too slow, needs too much memory, or cannot be read."""
         until = time.monotonic() + self.seconds if until is None else until
         try:
             worker = self.idle.get(timeout=max(0.0, until - time.monotonic()))

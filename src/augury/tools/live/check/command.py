@@ -74,7 +74,7 @@ def check(
 
 
 def told(config: str | None) -> Mapping[str, Any]:
-    """What the user's configuration says of a server, by the names of fact_names.py."""
+    """Facts about a server from the user's configuration, keyed by the names of fact_names.py."""
     if config is None:
         return {}
     from augury.tools.live.configured import configured  # the doctor, which most checks do not need
@@ -83,7 +83,7 @@ def told(config: str | None) -> Mapping[str, Any]:
 
 
 def _probes(wanted: bool, file: Path | None) -> list[GivenPrompt]:
-    """What to send: the operator's own prompts, the built-in ones, or nothing."""
+    """The prompts to send: the operator's own, the built-in ones, or none."""
     if file is not None:
         return gather(None, file)
     return built_in() if wanted else []
@@ -97,13 +97,13 @@ def _judged(session: Session, interval: float, probes: list[GivenPrompt], quiet:
 
 
 def exit_code(judged: list[Judged], strict: bool) -> int:
-    """0 unless something failed."""
+    """1 if a check failed (with `strict`: or warned), otherwise 0."""
     bad = ("fail", "warn") if strict else ("fail",)
     return int(any(one.verdict in bad for one in judged))
 
 
 def record(session: Session, judged: list[Judged], code: int) -> dict[str, Any]:
-    """Everything, for programs."""
+    """The whole result as JSON."""
     return {
         "url": session.server.base,
         "engine": session.who.engine,

@@ -1,4 +1,4 @@
-"""How a check looks in a terminal: a line for each figure, its verdict in colour, what to do under it."""
+"""Shows a check in a terminal: one line per figure with its verdict in colour, and below them what to do."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from augury.tools.live.remarks import remarks
 from augury.tools.live.session import Session
 
 INDENT = 26  # columns before a check's figure
-WIDE = 100  # columns from which figures and what they are compared with stand in columns of their own
+WIDE = 100  # terminal columns from which figures and what they are compared with get separate table columns
 FIGURE = 31  # columns of a figure there
 HEADS = {"pass": "healthy", "warn": "works, with something to look at", "fail": "not healthy"}
 
 
 def show(console: Console, session: Session, judged: list[Judged]) -> None:
-    """The whole screen."""
+    """Print the whole screen."""
     for one in judged:
         _headline(console, session, one)
         _checks(console, one)
@@ -29,7 +29,7 @@ def show(console: Console, session: Session, judged: list[Judged]) -> None:
 
 
 def joined(parts: list[Text]) -> Text:
-    """Parts of a line with a dot between them."""
+    """The parts of a line joined with dots."""
     text = Text()
     for number, part in enumerate(parts):
         text.append(" · " if number else "", "dim").append_text(part)
@@ -37,7 +37,7 @@ def joined(parts: list[Text]) -> Text:
 
 
 def drafter(judged: Judged) -> str:
-    """The method and K, as far as they are known."""
+    """The method and K, as far as known, with the current K if it differs."""
     expected, now = judged.expected, judged.window.after.k_now
     tokens = f"K={expected.k}" if expected.k else ""
     if tokens and now is not None and now != expected.k:
@@ -62,7 +62,7 @@ def _checks(console: Console, judged: Judged) -> None:
 
 
 def _row(console: Console, check: Check) -> None:
-    """In columns; what is too long for its own is wrapped under itself in a terminal, and one line in a pipe."""
+    """Print one check in columns: wrapped within its column in a terminal, on one line in a pipe."""
     state, name = Text(f"{check.state:>7} ", STYLES[check.state]), Text(f"{check.name:<18}")
     wide = console.width >= WIDE or not console.is_terminal
     fits = wide and len(check.figure) < FIGURE
@@ -114,7 +114,7 @@ def _labelled(console: Console, check: Check) -> None:
 
 
 def spread(console: Console, text: Text, indent: int = 0) -> None:
-    """Wrapped in a terminal, one line in a pipe."""
+    """Print a text, wrapped in a terminal and on one line in a pipe."""
     if console.is_terminal:
         console.print(Padding(text, (0, 0, 0, indent), expand=False))
     else:

@@ -1,4 +1,4 @@
-"""A server without speculation to compare with: live, or in figures that were stored."""
+"""A server without speculation to compare with: live, or as stored figures."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from augury.config.errors import ConfigError
 from augury.tools.live.window import Window
 from augury.tools.shared.json_files import read_json
 
-FEW = 5  # requests; with fewer a latency says nothing
+FEW = 5  # requests; with fewer, a latency means nothing
 WORSE = 1.1  # of a tail
 LESS_HIT = 0.05  # of prompt tokens
 SAME = 0.15
@@ -18,7 +18,7 @@ SAME = 0.15
 
 @dataclass(frozen=True, slots=True)
 class Speeds:
-    """Latencies in seconds and the hit rate of one server."""
+    """One server's latencies in seconds, prefix-cache hit rate and running requests."""
 
     tpot: float | None = None  # mean
     itl: float | None = None  # mean
@@ -28,7 +28,7 @@ class Speeds:
 
 
 def of_window(window: Window) -> Speeds:
-    """A live server's."""
+    """The speeds of a live server."""
     many = {name: found for name, found in window.histograms.items() if found.count >= FEW}
     means = {name: found.mean for name, found in many.items()}
     tails = tuple((name, many[name].quantile(0.99) if name in many else None) for name in ("ttft", "tpot", "e2e"))
@@ -36,7 +36,7 @@ def of_window(window: Window) -> Speeds:
 
 
 def of_file(path: Path) -> Speeds:
-    """Out of what `augury check --json` or `vllm bench serve --save-result` wrote."""
+    """The speeds in a file written by `augury check --json` or `vllm bench serve --save-result`."""
     option = f"--baseline-json {path}"
     found = read_json(path, option)
     if isinstance(found, dict) and isinstance(found.get("models"), list) and found["models"]:
@@ -79,7 +79,7 @@ def _number(found: dict[str, Any], name: str) -> float | None:
 
 
 def compared(own: Speeds, plain: Speeds) -> dict[str, Any]:
-    """What speculation did, as facts; nothing where either side has too few requests to say."""
+    """The effect of speculation as facts; a fact is left out if either side has too few requests to tell."""
     found: dict[str, Any] = {}
     gain = plain.tpot / own.tpot if own.tpot and plain.tpot else None
     if gain is not None:

@@ -28,7 +28,7 @@ from augury.tools.shared.http import Server, Unreadable
 from augury.tools.shared.terminal import errors_as, output_console, print_json, waiting
 
 UNREADABLE = 2
-NOWHERE = "http://localhost"  # of a session that reads nothing
+NOWHERE = "http://localhost"  # for a session that reads nothing
 PIECES = 6  # readings of an interval, for what rises or falls in it
 
 
@@ -67,7 +67,7 @@ def diagnose(
         session = Session(Server(url or NOWHERE, api_key, timeout), GivenOfServer(model=model))
         sources = _given(log, baseline_url, baseline_json, vllm_version)
         if config is not None:
-            configured(config, vllm_version)  # what is wrong with it is said before anything is waited for
+            configured(config, vllm_version)  # reports its errors before waiting for anything
         plain = Session(Server(baseline_url, api_key, timeout)) if baseline_url else None
         trail = _watched(session, plain, interval, sources, as_json, bool(log or config)) if url else []
         release = vllm_version or session.who.vllm_release or (release_in(sources.log.release) if sources.log else None)
@@ -75,7 +75,7 @@ def diagnose(
         plugged = session.plugged or (sources.log is not None and sources.log.plugged)
         said = configured(config, release, plugged=plugged) if config is not None else None
         sources.config = said or _repeated(sources, release, plugged)
-    of_log = [] if trail else _logged(sources, model)  # a server that is down has left its figures there
+    of_log = [] if trail else _logged(sources, model)  # a stopped server has left its figures there
     found = _diagnosed(session, trail or of_log, sources)
     code = int(any(one.diagnosis.wrong for one in found)) or (UNREADABLE if url and not trail else 0)
     head = Heading(session.server.base, str(session.who) or "not read") if url else Heading(str(log), _whose(sources))
@@ -87,7 +87,7 @@ def diagnose(
 
 
 def _given(log: Path | None, baseline_url: str | None, baseline_json: Path | None, release: str | None) -> Sources:
-    """What was given besides the address, read before anything is waited for."""
+    """The sources other than the server, read before anything is waited for."""
     if baseline_url and baseline_json:
         raise ConfigError("--baseline-url and --baseline-json are two baselines; give one.")
     if release is not None:
@@ -98,7 +98,7 @@ def _given(log: Path | None, baseline_url: str | None, baseline_json: Path | Non
 
 
 def _repeated(sources: Sources, release: str | None, plugged: bool) -> Configured | None:
-    """The command that the log itself repeats, where none was given; what the doctor cannot read says nothing."""
+    """The configuration from the command that the log repeats; None if there is none or the doctor cannot read it."""
     if sources.log is None or not sources.log.args:
         return None
     try:
@@ -108,7 +108,7 @@ def _repeated(sources: Sources, release: str | None, plugged: bool) -> Configure
 
 
 def _logged(sources: Sources, model: str | None) -> list[dict[str, Reading]]:
-    """A log's own figures, as if the server had been read once."""
+    """The log's own figures, as one reading of the server."""
     reading = sources.log.reading() if sources.log else None
     return [{reading.model: reading}] if reading and model in (None, reading.model) else []
 
@@ -121,7 +121,7 @@ def _whose(sources: Sources) -> str:
 def _watched(
     session: Session, plain: Session | None, interval: float, sources: Sources, quiet: bool, other_evidence: bool
 ) -> list[dict[str, Reading]]:
-    """Readings over the interval; none of a server that is down, where a log or a configuration can speak for it."""
+    """Readings over the interval; empty if the server cannot be read but there is a log or a configuration."""
     try:
         with waiting(f"{session.server.base}: watching it for {interval:g} s", quiet):
             first = plain.read() if plain else {}
@@ -174,7 +174,7 @@ def _record(session: Session | None, sources: Sources, found: list[Found], code:
 
 
 def _plain(fact: Any) -> Any:
-    """A fact as JSON has it: a release is its three numbers."""
+    """A fact as a JSON value; a release becomes its three numbers."""
     return [fact.major, fact.minor, fact.micro] if isinstance(fact, Version) else fact
 
 

@@ -1,4 +1,4 @@
-"""From facts to causes: what is seen, what may cause it, best supported first, and what is not known yet."""
+"""From facts to causes: the symptoms, their possible causes, best supported first, and what is still unknown."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from augury.tools.live.facts import lines, sentence
 
 KINDS = ("bands", "diagnoses")
 RANK = {"error": 0, "warning": 1, "note": 2}
-FOR, AGAINST = 2.0, 2.0  # what one fact weighs; a cause's place in its list weighs at most 1
+FOR, AGAINST = 2.0, 2.0  # the weight of one fact; a cause's place in its list counts for at most 1
 BASELINE = "--baseline-url or --baseline-json, of the same model without speculation"
 MORE_LOG = "a log with the start-up lines, and more lines about drafts"
 LOG, CONFIG, LONGER = "--log FILE", "--config COMMAND", "a longer --interval"
-# Who can tell a fact that is missing, and its name for people.
+# The source that could supply a missing fact, and the fact's name for people.
 TOLD_BY = {
     "speed_up": (BASELINE, "the speed-up"),
     "tail_worse": (BASELINE, "its tails"),
@@ -40,7 +40,7 @@ TOLD_BY = {
     "acceptance_rate": ("traffic, or augury check --probe", "acceptance"),
     "class_spread": ("one class of prompts at a time to augury check", "acceptance by class"),
 }
-# What is seen twice is said once: an entry is left out where one of these says more.
+# An entry is left out if one of these, which say more about the same symptom, is also found.
 SAID_BY = {
     "rate-below-band": {"rate-under-half"},
     "length-below-band": {"length-one", "regime-short-drafts"},
@@ -55,7 +55,7 @@ SAID_BY = {
 
 @dataclass(frozen=True, slots=True)
 class Symptom:
-    """Something that is seen and should not be, or should be known."""
+    """An entry that applies, with its texts filled in."""
 
     entry: Entry
     message: str
@@ -63,7 +63,7 @@ class Symptom:
     fix: str
 
     def record(self) -> dict[str, str]:
-        """For programs."""
+        """The symptom as JSON."""
         return {
             "id": self.entry.id,
             "severity": self.entry.severity,
@@ -79,7 +79,7 @@ class Suspect:
     """A cause, how well it is supported, and what would confirm it."""
 
     cause: str
-    symptom: str  # id of the entry it stands in
+    symptom: str  # id of its entry
     place: float  # 1 for the first of its list, falling towards 0
     supported: tuple[str, ...]
     contradicted: tuple[str, ...]
@@ -87,11 +87,11 @@ class Suspect:
 
     @property
     def score(self) -> float:
-        """Its place in the list, 2 for each fact that supports it, less 2 for each that contradicts it."""
+        """Its place in the list, plus 2 for each fact that supports it, minus 2 for each that contradicts it."""
         return self.place + FOR * len(self.supported) - AGAINST * len(self.contradicted)
 
     def record(self) -> dict[str, Any]:
-        """For programs."""
+        """The cause and its evidence as JSON."""
         return {
             "cause": self.cause,
             "of": self.symptom,
@@ -110,7 +110,7 @@ class Diagnosis:
     symptoms: list[Symptom]
     suspects: list[Suspect]  # best first
     ruled_out: list[Suspect]
-    unknown: dict[str, list[str]]  # who could tell -> what
+    unknown: dict[str, list[str]]  # the source that could tell -> what
 
     @property
     def wrong(self) -> bool:
@@ -121,7 +121,7 @@ class Diagnosis:
 def diagnose(
     facts: Mapping[str, Any], keys: Mapping[str, Any], words: Mapping[str, str], has_log: bool = False
 ) -> Diagnosis:
-    """Ask every entry; `words` fill URL and COMMAND of the measurements."""
+    """Test every entry against the facts; `words` fill in URL and COMMAND in the measurements."""
     world, symptoms = KnownFacts(facts, keys), []
     suspects: list[Suspect] = []
     missing: set[str] = set()
@@ -132,13 +132,13 @@ def diagnose(
             suspects += _suspects(entry, world, words)
             missing |= {name for cause in entry.causes for name in _unknown_of(cause, world)}
         elif answer is None:
-            missing |= set(_asked(entry.condition)) - facts.keys() - {"class_spread"}  # no server exports that one
+            missing |= set(_asked(entry.condition)) - facts.keys() - {"class_spread"}  # which no server exports
     held = {symptom.entry.id for symptom in symptoms}
     symptoms = [symptom for symptom in symptoms if not SAID_BY.get(symptom.entry.id, set()) & held]
     symptoms.sort(key=lambda symptom: RANK[symptom.entry.severity])
     ranked = sorted(_merged(suspects), key=lambda suspect: -suspect.score)
     left = [suspect for suspect in ranked if suspect.score > 0]
-    unknown = {} if facts.get("failed_in_log") else _told_by(missing, has_log)  # it served nothing to be known of
+    unknown = {} if facts.get("failed_in_log") else _told_by(missing, has_log)  # it never served
     return Diagnosis(symptoms, left, [s for s in ranked if s.score <= 0], unknown)
 
 
@@ -163,7 +163,7 @@ def _said(evidence: tuple[Evidence, ...], world: KnownFacts) -> tuple[str, ...]:
 
 
 def _merged(suspects: list[Suspect]) -> list[Suspect]:
-    """The same cause out of two lists counts once, where it scores best."""
+    """Keep each cause once, with its best score."""
     best: dict[str, Suspect] = {}
     for suspect in suspects:
         if suspect.cause not in best or suspect.score > best[suspect.cause].score:

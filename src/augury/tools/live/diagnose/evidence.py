@@ -1,4 +1,4 @@
-"""All that is known of a server, from its metrics, its log, its configuration and a baseline, as one set of facts."""
+"""All facts about a server, from its metrics, its log, its configuration and a baseline."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from augury.tools.live.reading import Reading
 
 @dataclass(slots=True)
 class Sources:
-    """What the user gave besides the address."""
+    """The user's inputs other than the server's address."""
 
     log: ServerLog | None = None
     config: Configured | None = None
@@ -27,10 +27,10 @@ class Sources:
 
 
 def gathered(judged: Judged | None, trail: Sequence[Reading], sources: Sources) -> dict[str, Any]:
-    """All facts; who saw it with their own eyes decides: configuration, then log, then metrics."""
+    """All facts in one dict; metrics override the log, which overrides the configuration."""
     facts: dict[str, Any] = dict(sources.config.facts) if sources.config else {}
     trends = trend_facts(trail, judged.window) if judged is not None else {}
-    facts |= trends | (sources.log.facts() if sources.log else {})  # a log sees more time than an interval
+    facts |= trends | (sources.log.facts() if sources.log else {})  # a log covers more time than an interval
     if judged is not None:
         facts |= judged.facts
         if sources.baseline is not None:
@@ -43,7 +43,7 @@ def gathered(judged: Judged | None, trail: Sequence[Reading], sources: Sources) 
 
 
 def doubts(judged: Judged, baseline: Speeds | None) -> list[str]:
-    """What makes the comparison with a baseline less than certain."""
+    """Remarks on what makes the comparison with a baseline uncertain."""
     if baseline is None:
         return []
     own, said = of_window(judged.window), []

@@ -1,4 +1,4 @@
-"""The command that a log repeats: vLLM writes the arguments that are not its defaults in one line."""
+"""The command that a log repeats: vLLM logs its non-default arguments on one line."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MODEL = ("model", "model_tag")
 
 
 def read_args(line: str) -> dict[str, Any] | None:
-    """The arguments as they were given; None of a line that has none, or has objects in it that are no literals."""
+    """The arguments on a log line; None if it has none, or if they include objects that are not literals."""
     found = ARGS.search(line)
     if not found:
         return None
@@ -26,7 +26,7 @@ def read_args(line: str) -> dict[str, Any] | None:
 
 
 def command_of(args: Mapping[str, Any]) -> str:
-    """The same as a command that the doctor reads."""
+    """The arguments as a command that the doctor can read."""
     model = next((str(args[name]) for name in MODEL if args.get(name)), "MODEL")
     words = ["vllm", "serve", model]
     for name, value in args.items():

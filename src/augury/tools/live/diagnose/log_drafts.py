@@ -1,4 +1,4 @@
-"""The lines of figures that a server logs every ten seconds: drafts of any release, load, tokens."""
+"""The metrics lines that a server logs every ten seconds: drafts (of any release), load and tokens."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import re
 
 from augury.tools.live.drafting import Drafting
 
-# Today's line; up to 0.10 the rate came first, and before 0.8.5 there was no length. The first engine's (V0), told by
-# its system efficiency, counts since the start and otherwise.
+# Today's line; up to 0.10 the rate came first, and before 0.8.5 there was no length. The V0 engine's line, recognised
+# by its system efficiency, is excluded: it counts since the start and differently.
 DRAFTS = re.compile(
     r"Spec(?:Decoding|ulative) metrics: (?!.*System efficiency)"
     r".*?(?:Accepted|Number of accepted tokens): (\d{1,15}).*?(?:Drafted|Number of draft tokens): (\d{1,15})"
@@ -17,11 +17,11 @@ POSITIONS = re.compile(r"Per-position acceptance rate: ((?:\d\.\d+(?:, )?)+)")
 LOAD = re.compile(r"Running: (\d+) reqs, Waiting: (\d+) reqs.*?KV cache usage: ([\d.]+)%")
 GENERATED = re.compile(r"Avg generation throughput: (\d{1,9}(?:\.\d+)?) tokens/s")
 EVERY = 10.0  # seconds between two such lines, unless a variable says otherwise
-USUAL_K = 8  # tokens a draft where the log does not tell K: rather too many, so that fewer drafts are believed
+USUAL_K = 8  # tokens per draft if the log does not give K; high on purpose, so that fewer drafts are inferred
 
 
 def read_drafts(line: str, k: int | None) -> Drafting | None:
-    """What one line says; drafts are not written, and follow from the length or from the positions."""
+    """The counts on one line; the number of drafts is not logged, so it is inferred from the length or positions."""
     found = DRAFTS.search(line)
     if not found:
         return None

@@ -1,11 +1,11 @@
-"""Errors in a server's log: the one that ended its start or its run, out of tracebacks that each process repeats."""
+"""Errors in a server's log: the one that ended its start or run, among tracebacks that each process repeats."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
 
-# What stands before a traceback's own line: process, level, time, file. A container may write its own time first.
+# The prefix of a traceback line: process, level, time, file. A container may write its own time first.
 PREFIX = re.compile(
     r"^(?:.{0,80}?\([A-Z][\w ]*?(?:pid=\d+|rank=\d+)[^)]*\)\s?)?(?:.{0,40}?\b(?:ERROR|CRITICAL)\b[ :]+"
     r"(?:\d\d-\d\d \d\d:\d\d:\d\d )?(?:\[[^\]]+\] ?)?)?"
@@ -13,13 +13,13 @@ PREFIX = re.compile(
 RAISED = re.compile(
     r"^(?:[a-z_][\w.]*\.)?([A-Z]\w*(?:Error|Exception|Failure|Interrupt|Exit|NotFound))\b\s*(?::\s*(.*))?$"
 )
-INVALID = re.compile(r"^(\d+ validation errors? for \w+)\s*$")  # pydantic's: what is wrong stands on the lines under it
-USAGE = re.compile(r"^(?:vllm|augury|usage|api_server\.py)\b.*?: error: (.*)")  # of the command line's parser
+INVALID = re.compile(r"^(\d+ validation errors? for \w+)\s*$")  # pydantic's; the details are on the lines below
+USAGE = re.compile(r"^(?:vllm|augury|usage|api_server\.py)\b.*?: error: (.*)")  # from argparse
 STARTED = re.compile(
     r"Application startup complete|Uvicorn running on|Starting vLLM API server|serving \S+ on \w+, context"
 )
 DIED = re.compile(r"EngineDeadError|EngineCore encountered a fatal error|EngineCore died|Engine core proc \S+ died")
-# Errors that another one caused: they say that something ended, not why.
+# Errors caused by another one: they say that something ended, not why.
 ECHOES = (
     "Engine core initialization failed",
     "Engine process failed to start",
@@ -34,20 +34,20 @@ LONGEST = 400
 
 @dataclass(slots=True)
 class LogErrors:
-    """What went wrong in one run, line by line."""
+    """The errors of one run, collected line by line."""
 
-    inside: bool = False  # a traceback
+    inside: bool = False  # within a traceback
     invalid: str = ""
-    error: str | None = None  # the first that no other one caused
+    error: str | None = None  # the first that another did not cause
     echo: str | None = None
     started: bool = False
     dead: bool = False
     raised: list[str] = field(default_factory=list)
 
     def take(self, line: str) -> None:
-        """One more line."""
+        """Process the next line of the log."""
         if STARTED.search(line):
-            self.started, self.error, self.echo = True, None, None  # it came up whatever was said before
+            self.started, self.error, self.echo = True, None, None  # it started despite any earlier errors
         self.dead = self.dead or (self.started and bool(DIED.search(line)))
         plain = PREFIX.sub("", line.rstrip("\n"), count=1)
         if "Traceback (most recent call last)" in plain:
@@ -61,7 +61,7 @@ class LogErrors:
             self._ended(plain)
 
     def _ended(self, plain: str) -> None:
-        """The line that a traceback ends with, if it is one."""
+        """Record the error if this line is the last of the traceback."""
         if found := RAISED.match(plain):
             self.inside = False
             said = f"{found[1]}: {found[2]}" if found[2] else found[1]
@@ -82,7 +82,7 @@ class LogErrors:
 
     @property
     def fatal(self) -> str | None:
-        """The error that ended it: of the start, or of the engine while it ran; one request's fault is none."""
+        """The error that ended the start or the running engine; None if it did not end, as after a request's error."""
         if self.started and not self.dead:
             return None
         return self.error or self.echo

@@ -1,4 +1,4 @@
-"""How a diagnosis looks in a terminal: what is seen, the causes with their evidence, and what is not known."""
+"""Shows a diagnosis in a terminal: the symptoms, the causes with their evidence, and what is not known."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ EXPLAINED = (
     "rate-below-band",
     "length-below-band",
     "acceptance-fell",
-)  # by causes of others
+)  # by the causes listed under other symptoms
 BY_CAUSE = "go through the causes"  # a fix that says no more than the list of causes under it
 SHOWN = 3  # causes; the others are counted
 
@@ -38,14 +38,14 @@ class Found:
 
 
 class Heading(NamedTuple):
-    """What a diagnosis is of: a server's address, or a file."""
+    """The subject of a diagnosis: a server's address or a file, and the engine with its release."""
 
     where: str
     who: str
 
 
 def show(console: Console, head: Heading, sources: Sources, found: list[Found], verbose: bool) -> None:
-    """The whole of it."""
+    """Print the whole screen."""
     for one in found:
         _headline(console, head, one)
         for remark in one.remarks:
@@ -120,12 +120,12 @@ def _show_unknown(console: Console, diagnosis: Diagnosis) -> None:
 
 
 def _labelled(console: Console, word: str, text: str) -> None:
-    """A word and a text, wrapped with a hanging indent."""
+    """Print a label and a text, wrapped with a hanging indent."""
     if not console.is_terminal:
         console.print(Text.assemble("   ", (f"{word}: ", "cyan"), safe(text)), soft_wrap=True)
         return
     table = Table.grid()
     table.add_column(no_wrap=True, width=12)
-    table.add_column(overflow="fold")  # a command must come out whole
+    table.add_column(overflow="fold")  # a command must not be truncated
     table.add_row(Text(f"   {word}:", "cyan"), Text(safe(text)))
     console.print(table)

@@ -1,4 +1,4 @@
-"""What a server's log tells: how it started, what it refused, and how acceptance and load went over time."""
+"""What a server's log tells: how it started, what it refused, and how acceptance and load changed over time."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from augury.tools.live.release import release_numbers
 from augury.tools.live.stretch import CHANGE
 from augury.tools.shared.http import shown
 
-LONGEST = 200_000  # characters of a line that are looked at; vLLM writes its whole configuration in one
-LINES_FOR_A_TREND = 6  # of load; a gauge wavers
-SILENT = 200.0  # tokens without a line about drafts, where speculation is configured
+LONGEST = 200_000  # characters of a line that are read; vLLM writes its whole configuration on one
+LINES_FOR_A_TREND = 6  # of load, because a gauge fluctuates
+SILENT = 200.0  # tokens without a line about drafts although speculation is configured
 ENOUGH_DRAFTS = 30  # at either end of a log, to say that acceptance does not fall
 RELEASE = re.compile(r"(?:vLLM API server version|V1 LLM engine \(v)\s*([0-9][\w.]*)")
 CONFIGURED = re.compile(r"SpeculativeConfig\(method=['\"]?(\w+)['\"]?.*?num_spec(?:ulative)?_tokens=(\d+)")
@@ -40,7 +40,7 @@ REFUSED = re.compile(
 )
 ABOUT_DRAFTS = re.compile(r"specul|draft|eagle|\bmtp\b|medusa|n-?gram|num_spec|\bsuffix\b", re.IGNORECASE)
 REQUESTS = re.compile(r"Received request|Generated response|prompt: ['\"]")
-SPEAKS = re.compile(  # how a line of either server begins, whatever a container writes before it
+SPEAKS = re.compile(  # how a line of vLLM or Augury begins, after any prefix from a container
     r"^.{0,120}?\b(?:INFO|WARNING|ERROR|DEBUG|CRITICAL)\b[: ]|^Traceback |\bvllm\b|\baugury\b"
     r"|Spec\w+ metrics|reqs, Waiting|non-default args|^(?:api_server|run_batch)\.py: error: "
 )
@@ -49,7 +49,7 @@ STARTS = re.compile(r"vLLM API server version|serving \S+ on \w+, context \d+ to
 
 @dataclass(slots=True)
 class ServerLog:
-    """One run of a server, out of its log."""
+    """One run of a server, as read from its log."""
 
     release: str | None = None
     method: str | None = None
@@ -61,19 +61,19 @@ class ServerLog:
     runner: str | None = None
     refused: str | None = None
     model: str | None = None
-    args: dict[str, Any] | None = None  # the arguments that were not the defaults, where it tells them
+    args: dict[str, Any] | None = None  # the non-default arguments, if logged
     plugged: bool = False  # Augury's plugin was loaded
     errors: LogErrors = field(default_factory=LogErrors)
     drafting: Drafting = field(default_factory=Drafting)  # of all lines together
-    generated: float = 0.0  # tokens, by the throughput that was logged
+    generated: float = 0.0  # tokens, by the logged throughput
     accepted: list[tuple[int, int]] = field(default_factory=list)  # accepted and drafted, line by line
     load: list[tuple[int, int, float]] = field(default_factory=list)  # running, waiting, KV use
     starts: int = 0
     lines: int = 0
-    spoken: bool = False  # whether any line is a server's
+    spoken: bool = False  # whether any line is from a server
 
     def facts(self) -> dict[str, Any]:
-        """By the names that the knowledge asks for."""
+        """The log's facts, keyed by the names of fact_names.py; unknown ones are left out."""
         found: dict[str, Any] = {
             "method": self.method,
             "k": self.k,
@@ -91,7 +91,7 @@ class ServerLog:
         return {name: value for name, value in found.items() if value is not None}
 
     def _fatal(self) -> dict[str, Any]:
-        """The error that ended the start or the run; and drafts that never came, though tokens did."""
+        """Facts about the error that ended the start or the run, and about tokens generated without any draft."""
         found: dict[str, Any] = {}
         if (error := self.errors.fatal) is not None:
             found["died_in_log" if self.errors.started else "failed_in_log"] = True
@@ -101,7 +101,7 @@ class ServerLog:
         return found
 
     def reading(self) -> Reading | None:
-        """The figures as a scrape would have them, since the start; None where it has no line about drafts."""
+        """The log's figures since the start as a scrape would show them; None if no line counts drafts."""
         if not self.drafting.drafts:
             return None
         drafting = self.drafting
@@ -123,13 +123,13 @@ class ServerLog:
         return found
 
     def _share(self, counts: list[tuple[int, int]]) -> tuple[float, float]:
-        """The rate of some lines, and the drafts that it comes from: tokens of one draft depend on each other."""
+        """The acceptance rate over some lines and its number of drafts, since tokens of one draft are dependent."""
         accepted, drafted = (sum(column) for column in zip(*counts, strict=True))
         return (min(1.0, accepted / drafted) if drafted else 0.0), drafted / (self.k or USUAL_K)
 
     @staticmethod
     def _trend(first: tuple[float, float], last: tuple[float, float]) -> dict[str, Any]:
-        """What the counts of both ends settle; nothing where they are too few."""
+        """Whether acceptance falls or rises between both ends of the log; empty if the drafts are too few to tell."""
         (low, high), (low_now, high_now) = wilson(*first), wilson(*last)
         falls = low > high_now and last[0] < (1 - CHANGE) * first[0]
         rises = low_now > high and last[0] > (1 + CHANGE) * first[0]
@@ -139,7 +139,7 @@ class ServerLog:
         return found | ({"rate_earlier": first[0], "rate_now": last[0]} if falls else {})
 
     def notes(self) -> list[str]:
-        """What the log is too short to tell."""
+        """A note if the log is too short to tell whether acceptance falls."""
         if "acceptance_falling" in self._trends() or self.errors.fatal is not None:
             return []
         number = len(self.accepted)
@@ -179,7 +179,7 @@ def _take(log: ServerLog, line: str) -> None:
     elif "reqs" in line and (found := LOAD.search(line)):
         log.load.append((int(found[1]), int(found[2]), float(found[3]) / 100))
         log.generated += EVERY * float(spoken[1]) if (spoken := GENERATED.search(line)) else 0.0
-    elif not REQUESTS.search(line):  # it quotes what users say, which may be anything
+    elif not REQUESTS.search(line):  # such lines quote users' text, which may be anything
         _take_start(log, line)
         log.errors.take(line)
 

@@ -1,4 +1,4 @@
-"""`augury watch`: live servers side by side in the terminal, or a line each in a pipe."""
+"""`augury watch`: live servers side by side in the terminal, or one line each in a pipe."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from augury.tools.live.watch.track import State, Track
 from augury.tools.shared.http import Server
 from augury.tools.shared.terminal import output_console, sayable
 
-REDRAW = 0.25  # seconds: how soon a resize or a key shows
+REDRAW = 0.25  # seconds until a resize or a key takes effect
 DOWN = 2
 
 
@@ -61,7 +61,7 @@ def watch(
 
 
 def _once(tracks: list[Track], interval: float, as_json: bool) -> int:
-    """Two readings of every server at the same time, then one frame."""
+    """Read every server twice, all at the same time, print one frame and return the exit code."""
     for pause in (interval, 0.0):
         workers = [threading.Thread(target=track.step, daemon=True) for track in tracks]
         for worker in workers:
@@ -85,7 +85,7 @@ def _once(tracks: list[Track], interval: float, as_json: bool) -> int:
 
 @contextmanager
 def _polled(tracks: list[Track], interval: float) -> Iterator[threading.Event]:
-    """Every server read by a thread of its own, so that one that hangs holds up no other."""
+    """Read every server in its own thread, so that one that hangs does not delay the others."""
     ended = threading.Event()
     for track in tracks:
         threading.Thread(target=track.forever, args=(interval, ended), daemon=True).start()
@@ -97,7 +97,7 @@ def _polled(tracks: list[Track], interval: float) -> Iterator[threading.Event]:
 
 @contextmanager
 def _ends_on_signals(ended: threading.Event) -> Iterator[None]:
-    """Ctrl-C and SIGTERM leave as q does, so that the terminal is put right."""
+    """Make Ctrl-C and SIGTERM leave as q does, so that the terminal is restored."""
     before = {number: signal.signal(number, lambda *_: ended.set()) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield
@@ -120,7 +120,7 @@ def _screen(tracks: list[Track], interval: float, ended: threading.Event) -> Non
 
 @contextmanager
 def _keys() -> Iterator[Any]:
-    """Keys as they are pressed; nothing where standard input is no terminal."""
+    """A function that waits so many seconds for a key; it only sleeps if stdin is not a terminal."""
     if not sys.stdin.isatty():
         yield lambda seconds: time.sleep(seconds)
         return
@@ -137,7 +137,7 @@ def _keys() -> Iterator[Any]:
 
 
 def _lines(tracks: list[Track], interval: float, ended: threading.Event, as_json: bool) -> None:
-    """A line for each server and interval, from the second reading on."""
+    """Print a line per model, or a record per server, in each interval from the second reading on."""
     while not ended.wait(interval):
         for track in tracks:
             if track.state.error is None and track.state.reads < 2:

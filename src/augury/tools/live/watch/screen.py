@@ -1,4 +1,4 @@
-"""One frame of `augury watch`: a panel for each server where there is room, otherwise a row each."""
+"""One frame of `augury watch`: a panel per model if there is room, otherwise a row each."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from augury.tools.shared.pulse import time_text
 ASK_METHOD = "acceptance is not judged: name the method with --method"
 MARK = 11  # columns of a row's first word
 NARROWEST = 66  # columns of a panel
-TALL = 7  # lines of one, with its frame
+TALL = 7  # lines of a panel, with its frame
 BORDERS = {"pass": "green", "warn": "yellow", "fail": "red"}
 
 
 def frame(tracks: Sequence[Track], interval: float, width: int, height: int | None) -> RenderableType:
-    """Everything, for a terminal of this size; without a height, as many lines as it takes."""
+    """The whole frame for a terminal of this size; without a height, as many lines as needed."""
     shown: list[tuple[Track, ModelTrack | None]] = []
     for track in tracks:
         shown += [(track, seen) for seen in track.state.models] or [(track, None)]
@@ -117,7 +117,7 @@ def _curve(
     room: int,
     top: float | None = None,
 ) -> Text:
-    """A name, the figure, and how it went over the last readings."""
+    """A name, the current figure, and a sparkline of the last readings."""
     text = Text.assemble((f"{name:<10} ", "dim"), (f"{form.format(now) if now is not None else '-':<7}", "bold"))
     values = fitted([value(step) for step in seen.steps], max(1, room - text.cell_len - 2))
     text.append(spark(values, top or max((v for v in values if v is not None), default=1.0)), "cyan")
@@ -139,7 +139,7 @@ def _load(window: Window) -> Text:
 
 
 def _news(track: Track, seen: ModelTrack) -> Text:
-    """The worst check, or the server's identity."""
+    """The worst check, otherwise a recent restart or recovery, otherwise the server's identity."""
     worst, state = seen.judged.worst, track.state
     if worst is not None:
         return Text.assemble((f"{worst.name}: {worst.figure}", STYLES[worst.state]), f" against {worst.against}")
@@ -153,14 +153,14 @@ def _news(track: Track, seen: ModelTrack) -> Text:
 
 
 def _rows(shown: list[tuple[Track, ModelTrack | None]], width: int, height: int | None) -> Text:
-    """A line each, and one more for what is wrong where there is room; those that do not fit are counted."""
+    """One line per model, with another for its worst check if there is room; models that do not fit are counted."""
     name = max(len(_base(track)) for track, _ in shown)
     name = min(name, width // 3)
     wide = width >= 110
     curve = f" {'':<20}" if wide else ""
     lines = [Text(f"{'':<{MARK}}{'server':<{name}} accept{curve} length   tok/s  run wait   KV", "dim")]
     room = len(shown) if height is None else max(1, height - 3)
-    order = sorted(shown, key=lambda one: _rank(*one))[:room]  # what is wrong must not be what is cut off
+    order = sorted(shown, key=lambda one: _rank(*one))[:room]  # faults come first, so that they are not cut off
     spare = room - len(order)
     for track, seen in order:
         lines.append(_row(track, seen, wide, name))
@@ -203,7 +203,7 @@ def _row(track: Track, seen: ModelTrack | None, wide: bool, room: int) -> Text:
 
 
 def line(track: Track) -> list[str]:
-    """A server as plain text, a line for each model."""
+    """A server as plain text, one line per model."""
     state, base, at = track.state, track.session.server.base, time.strftime("%Y-%m-%d %H:%M:%S")
     if state.error:
         since = time.strftime("%H:%M:%S", time.localtime(state.since))

@@ -1,4 +1,4 @@
-"""One server watched over minutes: its last readings, what they come to, and since when it is down."""
+"""One server watched over minutes: its last readings, the verdict on them, and since when it is down."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class ModelTrack:
 
 @dataclass(slots=True)
 class State:
-    """What is known of a server at a moment."""
+    """What is known about a server at one moment."""
 
     models: list[ModelTrack] = field(default_factory=list)
     error: Unreadable | None = None
@@ -39,7 +39,7 @@ class State:
 
 
 class Track:
-    """Reads a server again and again; may be asked for its state from another thread."""
+    """Reads a server repeatedly; its state may be read from another thread."""
 
     def __init__(self, session: Session) -> None:
         self.session = session
@@ -49,12 +49,12 @@ class Track:
 
     @property
     def state(self) -> State:
-        """What is known now."""
+        """The latest state; safe to read from any thread."""
         with self._lock:
             return self._state
 
     def step(self) -> State:
-        """Read once."""
+        """Read the server once and return the new state; a server that cannot be read becomes the state's error."""
         old = self._state
         try:
             reading = self.session.read()
@@ -85,7 +85,7 @@ class Track:
         return ModelTrack(judged, [window(a, b) for a, b in pairwise(trail)])
 
     def forever(self, interval: float, ended: threading.Event) -> None:
-        """Read every so many seconds until told to end."""
+        """Read every `interval` seconds until `ended` is set."""
         while not ended.is_set():
             begun = time.monotonic()
             self.step()
