@@ -111,12 +111,15 @@ OTHERS = set(
 
 HEAD = """# Which models run
 
-Every causal language model of transformers {version}, as a small random one (four layers, float32, on a CPU; windows
-and chunks shorter than the prompts), asked 8 prompts of 3 to 70 tokens, 16 new ones each, 8 requests at once. *equal*:
-greedy tokens are those of transformers' `generate`; with n-gram drafts, suffix trees and trees that are right three
-times in four, greedy and at temperature 0.8, they are those of plain decoding with the same seeds. Made by
-`python tests/helpers/every_family.py`. *dense* is our own code, whose passes a GPU captures; *adapter* runs
-transformers' layers on our attention. [Hybrids and mixtures](families.md) say more of theirs.
+Every causal language model of transformers {version}, and whether it runs in Augury:
+
+- *dense* is our own code, whose passes a GPU captures; *adapter* runs transformers' layers on our attention. [Hybrids
+  and mixtures](families.md) have a page of their own.
+- *equal*: greedy tokens are those of transformers' `generate`; with n-gram drafts, suffix trees and trees that are
+  right three times in four, greedy and at temperature 0.8, they are those of plain decoding with the same seeds.
+
+Each was tried as a small random model (four layers, float32, on a CPU; windows and chunks shorter than the prompts),
+with 8 prompts of 3 to 70 tokens, 16 new ones each, 8 requests at once. Made by `python tests/helpers/every_family.py`.
 """
 
 
@@ -213,7 +216,7 @@ def page(verdicts: list[Verdict]) -> Iterator[str]:
             reason = found.word.split("cannot run here: ")[-1].split("; of such families")[0].rstrip(".")
             yield f"- `{found.model_type}`: {reason}"
     untried = [f"`{found.model_type}`" for found in verdicts if found.word.startswith("not built: ")]
-    yield f"\nNot tried, because transformers itself does not run so small a one: {', '.join(untried)}."
+    yield f"\nNot tried, because transformers itself does not run one that small: {', '.join(untried)}."
 
 
 def main() -> None:

@@ -41,26 +41,32 @@ DRAFTS: dict[str, Any] = {
 WITH_MTP = ("qwen3-next", "qwen3.5", "qwen3.5-moe")
 HEAD = """# Hybrid targets
 
-Models with recurrent or convolving layers beside attention run through transformers' own weights and layers
-(`model_impl` `adapter`), with states of ours that drafts never enter. Same seed, same text holds for them in every test
-we have: matrix products, mixtures and recurrences treat a row alone. What else transformers' layers do is theirs, and
-not proved as our own code is ([verification](verify.md)). [What a state is, and what it costs](#states);
-[every other model](models.md).
+Models that mix recurrent or convolution layers with attention run through transformers' own weights and layers
+(`model_impl` `adapter`). Augury keeps their states, which drafts never enter.
 
-Made by `python tests/helpers/family_table.py`: a small random model of each family (four layers or so, float32, on a
-CPU), 8 prompts of 3 to 70 tokens, 16 new ones, 8 requests at once, blocks of 8 tokens, each asked twice: greedy, then
-at temperature 0.8 with the prefix cache warm. *equal*: the greedy tokens are those of transformers' `generate`, and the
-sampled ones those of plain decoding with the same seeds, all 16 answers, and how many drafts were accepted. *3 of 4
-right* is a drafter of the tests that knows the answers and lies one time in four. The draft model and the DFlash head
-have seen three of the eight answers; the MTP layers are random, and few of their drafts are accepted.
+Same seed, same text holds for them in every test we have: matrix products, mixtures and recurrences treat each row
+alone. Whatever else transformers' layers do is not proved as our own code is ([verification](verify.md)). See also
+[what a state is, and what it costs](#states), and [every other model](models.md).
+
+## What was tested
+
+Made by `python tests/helpers/family_table.py`: a small random model of each family (about four layers, float32, on a
+CPU), 8 prompts of 3 to 70 tokens, 16 new ones, 8 requests at once, blocks of 8 tokens. Each prompt is asked twice:
+greedy, then at temperature 0.8 with the prefix cache warm.
+
+- *equal*: in all 16 answers, the greedy tokens are those of transformers' `generate`, and the sampled ones those of
+  plain decoding with the same seeds. The number is how many drafts were accepted.
+- *3 of 4 right* is a drafter of the tests that knows the answers and is wrong one time in four.
+- The draft model and the DFlash head have seen three of the eight answers; the MTP layers are random, and few of their
+  drafts are accepted.
 """
 FOOT = """
 ## States
 
-A recurrent state cannot be cut back by moving a length. So what a slot stores is the state after tokens that are
-certain; of the draft's nodes a pass keeps their inputs, and those that were accepted are run again from these at the
-beginning of the next pass. Each slot has two states and uses them alternately, so a pass that has failed can be run
-again. Trees work as chains do: a node goes on from its parent's state.
+A recurrent state cannot be cut back by moving a length. So a slot stores the state after tokens that are certain. For
+draft nodes, a pass keeps only their inputs, and the accepted ones are run again from these at the beginning of the next
+pass. Each slot has two states and uses them alternately, so a pass that has failed can be run again. Trees work as
+chains do: a node continues from its parent's state.
 
 | | numbers of float32 in one state |
 |---|---|
@@ -70,44 +76,55 @@ again. Trees work as chains do: a node goes on from its parent's state.
 
 Qwen3-Next-80B-A3B, for example: 36 layers x (32 x 128 x 128 + 3 x 8,192) numbers, 79 MB a state, which is as much as
 the keys and values of 1,600 tokens in float32. A slot has two, 158 MB, and 2.4 MB more for every draft node that a pass
-may have (the inputs kept). `max_num_seqs` left open is as many slots as take half of the cache's memory, 64 on a CPU
-and 256 on a GPU at most: 6 for this model with the 2 GiB that a CPU's cache has unless told otherwise.
+may have (the inputs kept). Without `max_num_seqs` there are as many slots as take half of the cache's memory, 64 on a
+CPU and 256 on a GPU at most: 6 for this model with the 2 GiB that a CPU's cache has by default.
 
-**Prefix cache.** States are saved in passing and found by the same hashes as blocks: at the end of a prompt, where two
-prompts part, every so many blocks (as many as take a state's memory, 256 tokens at least), and after the answer at its
-last full block. A hit goes as far as a saved state does. They take a quarter of the cache's memory at most; what was
-not used for longest goes first. With drafts, what is found after an answer may be a block shorter than without.
+**Prefix cache.** States are saved in passing and found by the same hashes as blocks:
 
-**Cost.** On a CPU a block of a state is read from memory once a pass and written once, however many drafts there are; a
-row costs four multiply-adds a number of the state under the delta rule and three under Mamba-2, a draft's last node
-half of that, and an accepted node is paid for again in the next pass. `python tests/helpers/hybrid_cost.py` measures
-it: a pass of five rows takes 1.1 to 1.5 times one of a single row, without matrices and attention, which cost what they
-cost any model; the [LOG](LOG.md) has each family's figure on x86 and ARM.
+- at the end of a prompt,
+- where two prompts part,
+- every so many blocks (as many as take a state's memory, 256 tokens at least),
+- after the answer, at its last full block.
 
-**Not for them.** A hybrid as a draft model is refused. On a GPU the recurrence runs as its torch reference, without
-CUDA graphs: the same text (`tests/engine/test_hybrid_gpu.py`, run on an H200), not the speed of a dense target.
-Jamba's Mamba-1 has a decay for every number of its state, which the recurrence above
-does not have: it is refused by name, as are Zamba, RWKV, MiniMax, Kimi Linear and pure Mamba models.
+A hit goes as far as a saved state does. Saved states take a quarter of the cache's memory at most; the least recently
+used go first. With drafts, what is found after an answer may be a block shorter than without.
+
+**Cost.** On a CPU a block of a state is read from memory once a pass and written once, however many drafts there are. A
+row costs four multiply-adds per number of the state under the delta rule and three under Mamba-2; a draft's last node
+costs half of that, and an accepted node is computed again in the next pass. A pass of five rows takes 1.1 to 1.5 times
+one of a single row (`python tests/helpers/hybrid_cost.py`), not counting matrices and attention, which cost the same as
+in any model. The [LOG](LOG.md) has each family's figure on x86 and ARM.
+
+**Limits.**
+
+- A hybrid as a draft model is refused.
+- On a GPU the recurrence runs as its torch reference, without CUDA graphs: the same text
+  (`tests/engine/test_hybrid_gpu.py`, run on an H200), but not the speed of a dense target.
+- Jamba's Mamba-1 has a decay for every number of its state, which the recurrence above does not have: it is refused by
+  name, as are Zamba, RWKV, MiniMax, Kimi Linear and pure Mamba models.
 
 ## Mixtures of experts
 
-Qwen3-MoE (`qwen3_moe`) and Mixtral (`mixtral`) run on our own code (`dense`), layers without experts included. Their
+Qwen3-MoE (`qwen3_moe`) and Mixtral (`mixtral`) run on our own code (`dense`), including layers without experts. Their
 checkpoints may have three matrices an expert, as they were published, or a layer's experts in two tensors, as
-transformers 5 holds them. A row's bits are its own in any company on a CPU, where an expert's matrices are read once
-for all rows that chose it, and with `exact` on a GPU; there rows are sorted by expert without the host, so passes are
-captured as those of any dense model are. Between experts that are equally likely the one with the lower number runs.
+transformers 5 holds them.
 
-Refused by name: quantised checkpoints and `quantization`, `tensor_parallel_size` above 1, LoRA adapters, `augury
-train`. Mixtures of other kinds (shared experts as in Qwen2-MoE and DeepSeek, biases or other activations as in gpt-oss,
-those of hybrids) run on the adapter, without CUDA graphs.
+A row's bits do not depend on the other rows of the batch: on a CPU, where an expert's matrices are read once for all
+rows that chose it, and with `exact` on a GPU. There, rows are sorted by expert without the host, so passes are captured
+like those of any dense model. Between experts that are equally likely, the one with the lower number runs.
+
+Refused by name: quantised checkpoints and `quantization`, `tensor_parallel_size` above 1, LoRA adapters,
+`augury train`. Mixtures of other kinds (shared experts as in Qwen2-MoE and DeepSeek, biases or other activations as in
+gpt-oss, those of hybrids) run on the adapter, without CUDA graphs.
 
 ## Other families
 
 Causal language models of transformers that attend through its attention interface run on the adapter, with full,
-sliding or chunked attention (Llama 4; rows of its experts are not held to the same bits in company). Families without
-that interface (Falcon, BLOOM, MPT, GPT-J, GPT-Neo, CodeGen, StableLM, XGLM, BioGPT) and those whose attention is of
-another kind (Doge, DiffLlama) are **refused**: run through their own cache they could neither be batched nor be
-speculated for, so Augury would add nothing to `generate`, and it never downgrades in silence.
+sliding or chunked attention (Llama 4; the bits of a row of its experts may depend on the batch).
+
+Families without that interface (Falcon, BLOOM, MPT, GPT-J, GPT-Neo, CodeGen, StableLM, XGLM, BioGPT) and those whose
+attention is of another kind (Doge, DiffLlama) are **refused**: run through their own cache they could neither be
+batched nor be speculated for, so Augury would add nothing to `generate`, and it never downgrades in silence.
 """
 
 
