@@ -27,7 +27,7 @@ CHANCES = st.lists(st.lists(st.floats(0.01, 0.99), min_size=3, max_size=3), min_
 def costs(per_row: float, level: float, base: float = 1.0) -> Costs:
     """A pass costs `base` and each row more; a level of the drafter costs the same however many take part."""
     drafter = DraftCost(level)
-    drafter._fit = np.array([0.0, level, 0.0])
+    drafter.fit = np.array([0.0, level, 0.0])
     return Costs(RowCost({n: base + per_row * n for n in range(1, 33)}), drafter)
 
 

@@ -4,11 +4,12 @@
     python tests/helpers/never_slower.py --device cuda --shape llama-8b --method eagle3 --accepted 0.7 0.1 [...]
 
 chat and edit are `augury bench`'s prompts, mixed is half of either, hostile is tokens at random answered at temperature
-1.5, where next to nothing is accepted. Engines share their weights. A round runs every contender once; the figures are
-medians of the rounds' ratios to plain, which ran seconds before. On a CPU that others use as well, OMP_NUM_THREADS=1
-and `--clock processor` count what one thread was given, not what it waited for. With `--shape` weights are random,
-of a size that `augury bench gpu` knows, and a guess is accepted with the chance that `--accepted` names, if the
-earlier ones were.
+1.5, where next to nothing is accepted. Engines share their weights and take turns step by step, the one that has used
+least time next, so that all of them see the same moments of a machine that others use, too. A round answers a window
+of the prompts with every contender; the figures are those of all rounds together, with the least and the most of a
+round. `--clock processor` counts what the threads were given, not what they waited for. With `--shape` weights are
+random, of a size that `augury bench gpu` knows, and a guess is accepted with the chance that `--accepted` names, if
+the earlier ones were.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from __future__ import annotations
 import argparse
 import json
 import time
+from collections.abc import Callable
 from pathlib import Path
 from random import Random
 from statistics import median
@@ -40,11 +42,11 @@ def prompt_sets(llm: LLM, most: int) -> dict[str, tuple[list[Any], float]]:
 
     def asked(name: str) -> list[Any]:
         found = [llm.tokenizer.chat(p.messages(), **p.template_options()) for p in SETS[name]]
-        return [found[i % len(found)] for i in range(most)]
+        return [found[i % len(found)] for i in range(max(most, len(found)))]
 
     chat, edit = asked("chat"), asked("edit")
-    mixed = [(chat, edit)[i % 2][i] for i in range(most)]
-    return {"chat": (chat, 0.0), "edit": (edit, 0.0), "mixed": (mixed, 0.0), "hostile": random_set(llm, most)}
+    mixed = [prompt for pair in zip(chat, edit * 2, strict=False) for prompt in pair]
+    return {"chat": (chat, 0.0), "edit": (edit, 0.0), "mixed": (mixed, 0.0), "hostile": random_set(llm, max(most, 16))}
 
 
 def space(given: argparse.Namespace) -> dict[str, Any]:
@@ -89,16 +91,45 @@ def with_chances(given: argparse.Namespace, home: Path) -> list[dict[str, Any]]:
     return rows
 
 
-def timed(llm: LLM, prompts: list[Any], temperature: float, tokens: int, clock: str) -> float:
-    """Tokens a second, the prompts included."""
-    now = CLOCKS[clock]
-    llm.reset_prefix_cache()
-    asked = [
-        SamplingParams(temperature=temperature, seed=i, max_tokens=tokens, ignore_eos=True) for i in range(len(prompts))
-    ]
-    begun = now()
-    llm.generate(prompts, asked, use_tqdm=False)
-    return len(prompts) * tokens / (now() - begun)
+class Contender:
+    """One engine in a race: it is timed while it steps, and told nothing of the time that others take."""
+
+    def __init__(self, llm: LLM, clock: Callable[[], float]) -> None:
+        self.engine, self.llm, self.clock = llm.engine, llm, clock
+        self.seconds, self.left = 0.0, 0.0
+
+    def begin(self, prompts: list[Any], temperature: float, tokens: int) -> None:
+        """Queue the prompts."""
+        self.llm.reset_prefix_cache()
+        self.seconds = 0.0
+        for i, prompt in enumerate(prompts):
+            params = SamplingParams(temperature=temperature, seed=i, max_tokens=tokens, ignore_eos=True)
+            for request in self.llm._requests(str(i), prompt, params):
+                self.engine.add(request)
+
+    def step(self) -> None:
+        """One step; to the engine it follows its last one at once."""
+        if self.engine._landed:
+            self.engine._landed += time.perf_counter() - self.left
+        begun = self.clock()
+        self.engine.step()
+        self.seconds += self.clock() - begun
+        self.left = time.perf_counter()
+
+
+def race(made: dict[str, Contender], prompts: list[Any], temperature: float, tokens: int) -> dict[str, float]:
+    """Seconds that each contender takes for the same prompts."""
+    for contender in made.values():
+        contender.begin(prompts, temperature, tokens)
+    while busy := [contender for contender in made.values() if contender.engine.busy]:
+        min(busy, key=lambda contender: contender.seconds).step()
+    return {who: contender.seconds for who, contender in made.items()}
+
+
+def window(prompts: list[Any], turn: int, streams: int) -> list[Any]:
+    """Other prompts every round, as far as there are any."""
+    first = turn * streams % len(prompts)
+    return (prompts * 2)[first : first + streams]
 
 
 def measured(
@@ -108,28 +139,24 @@ def measured(
     rows = []
     for name, (prompts, temperature) in sets.items():
         for streams in given.streams:
-            speeds: dict[str, list[float]] = {who: [] for who in made}
-            for turn in range(given.rounds + 1):
-                for who, llm in made.items():
-                    speed = timed(llm, prompts[:streams], temperature, given.tokens, given.clock)
-                    if turn:  # the first warms up, and lets "auto" learn
-                        speeds[who].append(speed)
-            ratios = {who: [a / b for a, b in zip(s, speeds["plain"], strict=True)] for who, s in speeds.items()}
-            rows.append(
-                {
-                    "set": name,
-                    "streams": streams,
-                    "plain": round(median(speeds["plain"]), 1),
-                    **{
-                        who: [round(f(r), 3) for f in (median, min, max)] for who, r in ratios.items() if who != "plain"
-                    },
-                }
-            )
+            contenders = {who: Contender(llm, CLOCKS[given.clock]) for who, llm in made.items()}
+            rounds = []
+            for turn in range(given.warm_up + given.rounds):
+                spent = race(contenders, window(prompts, turn, streams), temperature, given.tokens)
+                if turn >= given.warm_up:  # the first let "auto" learn
+                    rounds.append(spent)
+            plain = sum(spent["plain"] for spent in rounds)
+            row: dict[str, Any] = {"set": name, "streams": streams}
+            row["plain"] = round(len(rounds) * streams * given.tokens / plain, 1)
+            for who in made:
+                if who != "plain":
+                    ratios = [spent["plain"] / spent[who] for spent in rounds]
+                    whole = plain / sum(spent[who] for spent in rounds)
+                    row[who] = [round(x, 3) for x in (whole, median(ratios), min(ratios), max(ratios))]
+            rows.append(row)
             if not given.json:
-                told = ", ".join(
-                    f"{who} {r[0]:.2f} ({r[1]:.2f} to {r[2]:.2f})" for who, r in list(rows[-1].items())[3:]
-                )
-                print(f"{name}, {streams} requests: plain {rows[-1]['plain']} tokens/s; x plain: {told}", flush=True)
+                told = ", ".join(f"{who} {r[0]:.3f} ({r[2]:.2f} to {r[3]:.2f})" for who, r in list(row.items())[3:])
+                print(f"{name}, {streams} requests: plain {row['plain']} tokens/s; x plain: {told}", flush=True)
     return rows
 
 
@@ -147,7 +174,8 @@ def main() -> None:
     parser.add_argument("--most", type=int, default=0, help="of what auto may draft; 0: the method's own most")
     parser.add_argument("--sets", nargs="*", default=["chat", "edit", "mixed", "hostile"])
     parser.add_argument("--tokens", type=int, default=96)
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=8)
+    parser.add_argument("--warm-up", type=int, default=2, help="rounds before those")
     parser.add_argument("--clock", choices=CLOCKS, default="wall")
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args()

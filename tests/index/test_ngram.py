@@ -86,8 +86,10 @@ def ask_tensors(context: list[int], min_n: int, max_n: int, k: int, limit: int, 
     return draft.tokens[0, : draft.count[0]].tolist()
 
 
-def setting(longest: int) -> DrafterSetup:
-    return DrafterSetup(None, 8, longest, "float32", Path())  # type: ignore[arg-type]
+def setting(longest: int, device: str = "meta") -> DrafterSetup:
+    """For a target on a device of which only its kind is asked: `ngram_gpu` has another drafter on a CPU."""
+    target = SimpleNamespace(device=torch.device(device))
+    return DrafterSetup(target, 8, longest, "float32", Path())  # type: ignore[arg-type]
 
 
 def settings_of(k: int, low: int, high: int, match: str) -> SimpleNamespace:
@@ -223,7 +225,9 @@ def test_both_drafters_agree_on_a_batch_with_a_prefill_in_it() -> None:
     slots, lengths = torch.tensor([0, 1, 2, 3]), torch.tensor([5, 3, 5, 0])
     for match in ("earliest", "latest"):
         config = settings_of(2, 2, 2, match)
-        for drafter in (NgramDrafter(config, setting(64)), NgramGpuDrafter(config, setting(64))):  # type: ignore[arg-type]
+        on_gpu, on_cpu = (NgramGpuDrafter(config, setting(64, device)) for device in ("meta", "cpu"))  # type: ignore[arg-type]
+        assert isinstance(on_cpu, NgramDrafter) and not isinstance(on_gpu, NgramDrafter)
+        for drafter in (NgramDrafter(config, setting(64)), on_gpu, on_cpu):  # type: ignore[arg-type]
             draft = drafter.draft(slots, lengths, history, torch.tensor([2, 2, 2, 2]))
             found = [draft.tokens[g, : draft.count[g]].tolist() for g in range(4)]
             assert found == [[3, 1], [], [9, 7], []]

@@ -10,13 +10,13 @@ of the one that was drawn.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from torch import Tensor
 
 from augury.drafters.base import DraftInput
-from augury.kernels.arrays import Array, array_of, with_array
+from augury.kernels.arrays import Array, array_of, lasting, with_array
 
 BINS = 16
 LEAN = 4.0  # tokens a bin must have seen to count as much as the probability itself
@@ -49,32 +49,38 @@ class Confidence:
 
     def begin(self, inputs: DraftInput, budget: Tensor) -> None:
         """Begin a draft; the pending one has just been verified."""
-        self._slots, self._budget = array_of(inputs.slots), array_of(budget)
-        verified = array_of(inputs.nodes) > 0
-        self._moved[self._slots] = verified
-        self._judged[self._slots[verified]] = self._pending[self._slots[verified]]
-        self._drawn = (array_of(inputs.sampling.temperature)[self._slots] > 0).astype(np.int64)
-        self._reached, self._kept = np.ones(len(self._slots)), np.zeros(len(self._slots), np.int64)
-        self.ran = 0
+        from augury.kernels.confidence_numba import open_guesses  # compiled code is loaded where it is used
+
+        self._slots, self._budget, self.ran = array_of(inputs.slots), array_of(budget), 0
+        count = len(self._slots)
+        self._drawn, self._reached, self._kept = np.empty(count, np.int64), np.ones(count), np.zeros(count, np.int64)
+        given = array_of(inputs.nodes), lasting(inputs.sampling.temperature)
+        open_guesses(self._slots, *given, self._pending, self._judged, self._moved, self._drawn)
 
     def note(self, logits: Tensor, i: int) -> bool:
         """Judge token i of every chain by the logits it was picked from; returns whether to draft another."""
-        from augury.kernels.confidence_numba import note_guesses  # compiled code is loaded where it is used
+        from augury.kernels.confidence_numba import note_guesses
 
         self.ran = i + 1
         marks = self._pending, self._reached, self._kept, self._ahead, FOLLOWS, self.prices
         lines = array_of(logits.float())
         return bool(note_guesses(lines, i, self._slots, self._budget, self._drawn, self._records, LEAN, *marks))
 
+    def arrays(self) -> tuple[Any, ...]:
+        """What note_guesses takes after scores, place, slots and budgets, for compiled code that judges by itself."""
+        marks = self._pending, self._reached, self._kept, self._ahead, FOLLOWS, tuple(map(float, self.prices))
+        return self._drawn, self._records, LEAN, *marks
+
     def finish(self, at_once: bool) -> Tensor:
         """End the draft; returns how many tokens of each chain are to be verified, int64 [G]."""
         self.ran = min(self.ran, 1) if at_once else self.ran
-        begun = self._budget > 0
-        self._empty += self._slots[begun & (self._kept == 0)].tolist()
-        if begun.any():
+        lines = zip(self._slots.tolist(), self._budget.tolist(), self._kept.tolist(), strict=True)
+        begun = [(slot, kept) for slot, budget, kept in lines if budget > 0]
+        if begun:
+            self._empty += [slot for slot, kept in begun if not kept]
             self._drafts += 1
             follows = max(FOLLOWS, 1 / (1 + self._drafts))
-            self.rows += follows * (float(self._kept[begun].mean()) - self.rows)
+            self.rows += follows * (sum(kept for _, kept in begun) / len(begun) - self.rows)
             self.levels += follows * (self.ran - self.levels)
         return with_array(self._kept)
 

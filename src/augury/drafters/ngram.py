@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from augury.config.speculative import SpeculativeConfig
 from augury.drafters.base import DrafterSetup
-from augury.drafters.text import TextDrafter
+from augury.drafters.text import Guesses, LookUpDrafter
 from augury.index.ngram import NgramIndex
-from augury.verify.tree import Draft, chain_parents
+from augury.verify.tree import chain_parents
 
 
-class NgramDrafter(TextDrafter):
+class NgramDrafter(LookUpDrafter):
     """Finds repeated n-grams on the host, in an index that grows with each slot's text."""
 
     name = "ngram"
-    looks_up = True
 
     def __init__(self, config: SpeculativeConfig, setup: DrafterSetup) -> None:
         """Take the lookup bounds, the match rule and the length of drafts from the configuration."""
@@ -29,30 +27,13 @@ class NgramDrafter(TextDrafter):
         self._parents = chain_parents(1, self.nodes).numpy()
         self.max_model_len = setup.max_model_len
 
-    def draft(self, slots: Tensor, lengths: Tensor, history: Tensor, budget: Tensor) -> Draft:
+    def guess(
+        self, texts: np.ndarray, rows: np.ndarray, slots: np.ndarray, lengths: np.ndarray, budget: np.ndarray
+    ) -> Guesses:
         """A chain for each slot, empty where nothing repeats."""
-        groups, device = len(slots), history.device
-        rows = slots
-        if device.type != "cpu":
-            # Only what is known of the slots at hand crosses over.
-            slots, lengths, budget = slots.cpu(), lengths.cpu(), budget.cpu()
-            history = history[rows, : int(lengths.max()) if groups else 0].cpu()
-            rows = torch.arange(groups)
-        tokens, counts = np.zeros((groups, self.nodes), np.int64), np.zeros(groups, np.int64)
-        self.index.propose(
-            history.numpy(),
-            rows.numpy(),
-            slots.numpy(),
-            lengths.numpy(),
-            budget.numpy(),
-            self.max_model_len,
-            tokens,
-            counts,
-        )
-        made = [torch.from_numpy(part) for part in (tokens, self._parents.repeat(groups, axis=0), counts)]
-        if device.type != "cpu":
-            made = [part.to(device) for part in made]
-        return Draft(made[0], made[1], made[2])
+        tokens, counts = np.zeros((len(slots), self.nodes), np.int64), np.zeros(len(slots), np.int64)
+        self.index.propose(texts, rows, slots, lengths, budget, self.max_model_len, tokens, counts)
+        return Guesses(tokens, self._parents.repeat(len(slots), axis=0), counts)
 
     def warm_up(self, device: torch.device) -> None:
         """Compile the index."""

@@ -2,16 +2,19 @@
 
 Every shape follows from (groups, width of the history) alone and nothing is read back, so a step that drafts with it
 can be captured in a graph. It compares the ending with the whole history, which a GPU does faster than it could ask a
-host.
+host. On a CPU that would be slow, and `ngram` drafts in its place.
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from augury.config.speculative import SpeculativeConfig
 from augury.drafters.base import DrafterSetup
+from augury.drafters.ngram import NgramDrafter
 from augury.drafters.text import TextDrafter
 from augury.kernels.faces import face
 from augury.verify.tree import Draft, chain_parents
@@ -45,6 +48,10 @@ class NgramGpuDrafter(TextDrafter):
     name = "ngram_gpu"
     on_host = False
 
+    def __new__(cls, config: SpeculativeConfig, setup: DrafterSetup) -> Any:
+        """On a CPU an index finds the same drafts, without comparing the whole text."""
+        return OnCpu(config, setup) if setup.target.device.type == "cpu" else super().__new__(cls)
+
     def __init__(self, config: SpeculativeConfig, setup: DrafterSetup) -> None:
         """Take the lookup bounds, the match rule and the length of drafts from the configuration."""
         assert config.prompt_lookup_min and config.prompt_lookup_max  # `resolve` fills both in
@@ -70,3 +77,9 @@ class NgramGpuDrafter(TextDrafter):
                 history, slots, lengths, self.min_n, self.max_n, self.latest, self.max_model_len
             )
         return continuation(history[slots], lengths, self.min_n, self.max_n, self.latest)
+
+
+class OnCpu(NgramDrafter):
+    """The same proposals where there is no GPU."""
+
+    name = "ngram_gpu"

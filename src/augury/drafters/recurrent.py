@@ -16,6 +16,7 @@ from augury.config.errors import ConfigError
 from augury.config.speculative import SpeculativeConfig
 from augury.drafters.base import Drafter, DrafterSetup, DraftInput, Needs
 from augury.drafters.chain import ChainWriter
+from augury.drafters.chain_call import MOST_ROWS, ChainCall
 from augury.drafters.features import track_lengths, track_rows
 from augury.drafters.grow import TreeShape
 from augury.drafters.rows import UnreadRows, fresh_rows, level_rows, most_steps, physical, step_rows
@@ -59,6 +60,8 @@ class RecurrentDrafter(Drafter):
         self._mask = self._parallel_mask(config)
         self._tree = TreeShape.of(config, setup.target.vocab_size if head.targets is None else len(head.targets))
         self.branching = self._tree is not None
+        steps = self._mask is None and self._tree is None and not config.samples_drafts
+        self._in_one_call = ChainCall.of(head, self.nodes, self.longest) if steps else None
 
     def _parallel_mask(self, config: SpeculativeConfig) -> int | None:
         """The mask token of a head that drafts everything in one pass; None: it drafts token by token."""
@@ -97,6 +100,8 @@ class RecurrentDrafter(Drafter):
 
     def propose(self, inputs: DraftInput) -> Draft:
         """Read the pairs that this pass made, then draft for the groups that may."""
+        if self._in_one_call is not None and inputs.most_rows <= MOST_ROWS:
+            return self._in_one_call(inputs, self._carried, self._block_ends, self.chain.confidence)
         fits = inputs.lengths <= self.longest
         budget = torch.where(fits, torch.minimum(inputs.budget, self.longest - inputs.lengths), 0).clamp(min=0)
         carried, tracks = self._carried[inputs.slots], track_lengths(inputs)

@@ -10,32 +10,31 @@ from weakref import finalize
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from augury.config.errors import ConfigError
 from augury.config.speculative import SpeculativeConfig
 from augury.drafters.base import DrafterSetup
-from augury.drafters.text import REHEARSAL, TextDrafter
+from augury.drafters.text import REHEARSAL, Guesses, LookUpDrafter
 from augury.index.store import SuffixFileError, load, save
 from augury.index.suffix import SuffixCache
 from augury.index.suffix_rule import SuffixRule
-from augury.verify.tree import Draft, chain_parents
+from augury.verify.tree import chain_parents
 
 NOBODY = -1
 logger = logging.getLogger("augury")
 
 
-class SuffixDrafter(TextDrafter):
+class SuffixDrafter(LookUpDrafter):
     """Keeps a suffix cache in step with the slots: a request starts when its slot is first seen and stops at reset."""
 
     name = "suffix"
-    looks_up = True
 
     def __init__(self, config: SpeculativeConfig, setup: DrafterSetup, cache: SuffixCache | None = None) -> None:
         """Take depth, limits and rule from the configuration; `cache` may be one loaded from disk."""
         tree = config.tree
         self.branching = tree is not None
         self.nodes = config.max_nodes
+        self._parents = chain_parents(1, self.nodes).numpy()
         self.cache = cache or _cache(config)
         self.rule = SuffixRule(
             factor=config.suffix_decoding_max_spec_factor,
@@ -65,32 +64,16 @@ class SuffixDrafter(TextDrafter):
         if (name := f"{self._prefix}-{REHEARSAL}") in self.cache:
             self.cache.evict(name)
 
-    def draft(self, slots: Tensor, lengths: Tensor, history: Tensor, budget: Tensor) -> Draft:
+    def guess(
+        self, texts: np.ndarray, rows: np.ndarray, slots: np.ndarray, lengths: np.ndarray, budget: np.ndarray
+    ) -> Guesses:
         """A path or a tree for each slot, empty where nothing is found."""
-        groups, device = len(slots), history.device
-        rows = seats = slots.cpu().numpy()
-        known = lengths.cpu().numpy().copy()
-        if device.type != "cpu":
-            # Only what is known of the slots at hand crosses over.
-            history = history[slots, : int(known.max()) if groups else 0].cpu()
-            rows = np.arange(groups)
-        text = history.numpy()
-        tokens = torch.zeros(groups, self.nodes, dtype=torch.int64)
-        parents, counts = chain_parents(groups, self.nodes), torch.zeros(groups, dtype=torch.int64)
-        handles = self._seat(seats, rows, known, text)
-        self.cache.step(
-            handles,
-            text,
-            rows,
-            known,
-            budget.cpu().numpy(),
-            self.max_model_len,
-            self.rule,
-            tokens.numpy(),
-            parents.numpy(),
-            counts.numpy(),
-        )
-        return Draft(tokens.to(device), parents.to(device), counts.to(device))
+        groups, known = len(slots), lengths.copy()
+        tokens, parents = np.zeros((groups, self.nodes), np.int64), self._parents.repeat(groups, axis=0)
+        counts = np.zeros(groups, np.int64)
+        handles = self._seat(slots, rows, known, texts)
+        self.cache.step(handles, texts, rows, known, budget, self.max_model_len, self.rule, tokens, parents, counts)
+        return Guesses(tokens, parents, counts)
 
     def close(self) -> None:
         """Save the cache, if that was asked for."""

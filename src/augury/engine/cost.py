@@ -53,12 +53,6 @@ class RowCost:
         places = np.searchsorted(self.sizes, self._graphs(requests))
         return self.sizes[places], self.seconds[places]
 
-    def between(self, rows: Floats) -> Floats:
-        """Seconds of passes of which only the average number of rows is known."""
-        beyond = np.maximum(rows - self.sizes[-1], 0.0) * (self.seconds[-1] / self.sizes[-1])
-        found: Floats = np.interp(rows, self.sizes, self.seconds) + beyond
-        return found
-
     def learn(self, rows: int, seconds: float) -> None:
         """Learn from the time of a pass."""
         if seconds > 0:
@@ -73,12 +67,12 @@ class DraftCost:
         # A guess until a call has been timed; it weighs as much as a tenth of a call.
         self._squares = np.diag([0.1, 0.1, 0.1])
         self._products = self._squares @ np.array([0.0, level, 0.0])
-        self._fit = np.array([0.0, level, 0.0])
+        self.fit = np.array([0.0, level, 0.0])  # what a call, a level, and a row of a level take
         self._last = 0.0  # seconds of the last call
 
     def __call__(self, depth: Floats, requests: int | Floats) -> Floats:
         """Seconds to draft so deep for so many requests; 0 levels cost only the call."""
-        base, level, row = self._fit
+        base, level, row = self.fit
         found: Floats = np.maximum(base + depth * (level + row * requests), 0.0)
         return found
 
@@ -87,7 +81,7 @@ class DraftCost:
         x = np.array([1.0, depth, depth * requests])
         expected = float(self(np.array([float(depth)]), requests)[0])
         seconds, self._last = min(seconds, SURPRISE * max(expected, self._last)), seconds
-        refit(self._squares, self._products, self._fit, x, seconds, FORGET, RIDGE)
+        refit(self._squares, self._products, self.fit, x, seconds, FORGET, RIDGE)
 
 
 class DepthCost:

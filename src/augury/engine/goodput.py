@@ -19,7 +19,7 @@ from augury.engine.cost import DepthCost, DraftCost, Floats, RowCost
 from augury.engine.odds import IN_RUNS, Odds, Trust
 from augury.engine.paired import Paired, PairedSpeedup
 from augury.engine.request import Request
-from augury.kernels.budget_numba import longest_without, share_rows
+from augury.kernels.budget_numba import begin_drafts, longest_without, share_rows
 from augury.observe.steps import Step
 
 logger = logging.getLogger("augury")
@@ -189,20 +189,12 @@ class GoodputBudget:
 
     def _who_begins(self, confidence: Confidence, reach: Floats, rows: int) -> np.ndarray:
         """Requests that may draft where a draft ends by itself: those whose drafts bring most, as many as pay."""
-        worth = reach.sum(1)
-        order, number = np.argsort(-worth), np.arange(len(worth) + 1)
-        target, drafting = self.costs.target, self.costs.drafting
-        seconds = target.between(rows + number * confidence.rows)
-        seconds[1:] += drafting(np.array([confidence.levels]), number[1:])
-        rates = (len(worth) + np.concatenate(([0.0], worth[order].cumsum()))) / seconds
-        rates[0] *= GAIN
-        best = int(rates.argmax())
-        at = rows + best * confidence.rows + np.arange(3)
-        level = float(np.diff(drafting(np.array([1.0, 2.0]), max(best, 1)))[0])
-        confidence.prices = Prices(float(rates[best] * np.diff(target.between(at)).mean()), float(rates[best] * level))
-        given = np.zeros(len(worth), np.int64)
-        given[order[:best]] = self.nodes
-        return given
+        target, drafter = self.costs.target, self.costs.drafter
+        assert isinstance(drafter, DraftCost)  # a captured drafter ends nothing early
+        given, fit = np.zeros(len(reach), np.int64), drafter.fit
+        known = confidence.rows, confidence.levels, target.sizes, target.seconds, fit, target.pace, GAIN
+        confidence.prices = Prices(*begin_drafts(reach, float(rows), *known, given))
+        return given * self.nodes
 
     def _with_probe(self, given: np.ndarray, slots: np.ndarray, rows: int, most: np.ndarray) -> np.ndarray:
         """Probe the request that has gone longest without drafts, if that is long enough and can be afforded."""

@@ -15,8 +15,10 @@ import torch
 from torch import Tensor
 
 from augury.drafters.base import Drafter, DraftInput
+from augury.drafters.text import LookUpDrafter
 from augury.engine.report import GroupReport
 from augury.engine.request import Request
+from augury.kernels.arrays import lasting
 from augury.verify.tree import Draft, first_outside
 
 if TYPE_CHECKING:
@@ -49,9 +51,7 @@ class LookUps:
             self._copy_texts(flight, report)
         if flight.step.budget:
             groups = self._groups(flight, report, drafter.branching)
-            slots, lengths, budget = map(torch.from_numpy, np.array(groups))
-            draft = self._ask(drafter, slots, lengths, budget)
-            draft.count = self._leave_in_slots(slots, draft, vocab)
+            draft = self._drafted(drafter, np.array(groups), vocab)
             self._unread.difference_update(groups[0])
         else:
             self._leave_unread(flight, report)
@@ -100,6 +100,21 @@ class LookUps:
             budget.append(most if here and emitted and left > 1 else 0)
         return slots, lengths, budget
 
+    def _drafted(self, drafter: Drafter, groups: np.ndarray, vocab: int) -> Draft:
+        """Draft for slots with so long a text and such a budget, [3, G], and leave the drafts there."""
+        if self._on_host and self._state.leader is None and isinstance(drafter, LookUpDrafter):
+            from augury.kernels.pending_numba import leave_pending
+
+            slots, lengths, budget = groups
+            pending, texts = self._state.draft, lasting(self._state.history)
+            guesses = drafter.guess(texts, slots, slots, lengths, budget)
+            counts = leave_pending(*guesses, slots, vocab, (pending.tokens, pending.parents, pending.count))
+            return guesses._replace(counts=counts).as_draft()
+        seats, lengths, budget = map(torch.from_numpy, groups)
+        draft = self._ask(drafter, seats, lengths, budget)
+        draft.count = self._leave_in_slots(seats, draft, vocab)
+        return draft
+
     def _ask(self, drafter: Drafter, slots: Tensor, lengths: Tensor, budget: Tensor) -> Draft:
         """Drafts as tensors of the host; a look-up reads nothing else of its input."""
         state = self._state
@@ -125,11 +140,6 @@ class LookUps:
     def _leave_in_slots(self, slots: Tensor, draft: Draft, vocab: int) -> Tensor:
         """Write drafts to their slots, as far as the target has their tokens; how many of each that are."""
         pending, width = self._state.draft, draft.tokens.shape[1]
-        if self._on_host and self._state.leader is None:
-            from augury.kernels.pending_numba import leave_pending
-
-            slots_of = pending.tokens, pending.parents, pending.count
-            return leave_pending((draft.tokens, draft.parents, draft.count), slots, vocab, slots_of)
         count = torch.minimum(draft.count, first_outside(draft.tokens, vocab))
         parts = [slots[:, None], count[:, None], draft.tokens, draft.parents]
         sent = self._there(torch.cat(parts, dim=1))

@@ -16,6 +16,7 @@ from functools import partial
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from augury.drafters.base import Drafter
 from augury.engine.advance import ScoredPass, StepOutput, decide, score
@@ -35,6 +36,7 @@ from augury.engine.settle import DraftLimits
 from augury.engine.state import SlotState
 from augury.engine.step_input import StepInput, packed
 from augury.engine.step_shape import draft_input, step_shape
+from augury.kernels.arrays import array_of
 from augury.kernels.faces import face
 from augury.kernels.verify import tree_depths
 from augury.model.target import Target
@@ -232,18 +234,28 @@ class Runner:
         draft = self.drafter.propose(inputs)
         if self.drafter.on_host:  # a file or a user's class may name tokens that the target does not have
             draft.count = torch.minimum(draft.count, first_outside(draft.tokens, self.target.vocab_size))
-        pending, slots = self.state.draft, segments.slots
-        width = draft.tokens.shape[1]  # a prediction may need more room than the drafter
-        pending.tokens[:, :width][slots], pending.parents[:, :width][slots] = draft.tokens, draft.parents
-        pending.count[slots] = draft.count
-        if self.drafter.on_host and self.state.leader is not None:
-            self.state.note("drafts", *(part.tolist() for part in (slots, draft.tokens, draft.parents, draft.count)))
-        if draft.probs is not None:
-            assert pending.probs is not None
-            pending.probs[slots, :, : draft.probs.shape[2]] = draft.probs
+        self._leave_pending(draft, segments.slots)
         if not self.on_gpu:  # on a GPU the work is only queued by now
             self.drafter_seconds = time.perf_counter() - begun
         return draft
+
+    def _leave_pending(self, draft: Draft, slots: Tensor) -> None:
+        """Write drafts to the slots that they wait in."""
+        pending, width = self.state.draft, draft.tokens.shape[1]  # a prediction may need more room than the drafter
+        if face(slots.device) == "numba":
+            from augury.kernels.pending_numba import leave_pending
+
+            made = (array_of(part) for part in (draft.tokens, draft.parents, draft.count, slots))
+            leave_pending(*made, self.target.vocab_size, (pending.tokens, pending.parents, pending.count))
+        else:
+            pending.tokens[:, :width][slots], pending.parents[:, :width][slots] = draft.tokens, draft.parents
+            pending.count[slots] = draft.count
+        if draft.probs is not None:
+            assert pending.probs is not None
+            pending.probs[slots, :, : draft.probs.shape[2]] = draft.probs
+        if self.drafter is not None and self.drafter.on_host and self.state.leader is not None:
+            told = (part.tolist() for part in (slots, draft.tokens, draft.parents, draft.count))
+            self.state.note("drafts", *told)
 
     def admit(self, request: Request) -> None:
         """Tell the drafter, on every rank, of a request that has taken a slot."""

@@ -144,3 +144,41 @@ def learn_pass(rows, taken, sizes, seconds, seen, bound, follows, fades):
         seen[own] += 1
     for i in range(1, len(seconds)):
         seconds[i] = max(seconds[i], seconds[i - 1])
+
+
+@njit(**OPTIONS)
+def _between(rows, sizes, seconds):
+    """Of a pass whose rows are known on average only."""
+    last = len(sizes) - 1
+    return np.interp(rows, sizes, seconds) + max(rows - sizes[last], 0.0) * (seconds[last] / sizes[last])
+
+
+@njit(**OPTIONS)
+def _drafting(depth, requests, fit, pace):
+    """Seconds to draft so deep for so many; see DraftCost."""
+    return max(fit[0] + depth * (fit[1] + fit[2] * requests), 0.0) * pace
+
+
+@njit(**OPTIONS)
+def begin_drafts(reach, rows, mean_rows, levels, sizes, seconds, fit, pace, gain, given):
+    """Mark those who may draft in `given`, where drafts end by themselves; what a row and a level must bring.
+
+    They are the requests whose drafts bring most, as many as pay; `gain` is what they must promise over none.
+    """
+    requests, best, total = len(reach), 0, 0.0
+    worth = np.empty(requests)
+    for i in range(requests):
+        worth[i] = reach[i].sum()
+    order = np.argsort(-worth)
+    rate = requests / _between(rows, sizes, seconds) * gain
+    for many in range(1, requests + 1):
+        total += worth[order[many - 1]]
+        spent = _between(rows + many * mean_rows, sizes, seconds) + _drafting(levels, many, fit, pace)
+        if (requests + total) / spent > rate:
+            best, rate = many, (requests + total) / spent
+    for i in range(requests):
+        given[order[i]] = i < best
+    at, many = rows + best * mean_rows, max(best, 1)
+    row = (_between(at + 2, sizes, seconds) - _between(at, sizes, seconds)) / 2
+    level = _drafting(2.0, many, fit, pace) - _drafting(1.0, many, fit, pace)
+    return rate * row, rate * level

@@ -22,6 +22,16 @@ def _top_probability(line):
 
 
 @njit(**OPTIONS)
+def open_guesses(slots, nodes, temperature, pending, judged, moved, drawn):
+    """Put aside the bins of drafts that have just been verified; which of the next ones are drawn."""
+    for g in range(len(slots)):
+        slot = slots[g]
+        moved[slot], drawn[g] = nodes[g] > 0, temperature[slot] > 0
+        if moved[slot]:
+            judged[slot] = pending[slot]
+
+
+@njit(**OPTIONS)
 def note_guesses(logits, i, slots, budget, drawn, records, lean, pending, reached, kept, ahead, follows, prices):
     """Judge guess i of every group that has kept all before it; whether one more promises to pay."""
     bins, gain = records.shape[2], 0.0

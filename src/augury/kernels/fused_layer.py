@@ -81,6 +81,10 @@ class FusedLayer:
         arrays = (*self.matrices, *self.norms, *self.stacks, *self.rotary)
         return *((array.shape, array.dtype) for array in arrays), self.digits, self.numbers
 
+    def shape(self, block_size: int, keys: Array) -> tuple[int, int, float, int, float]:
+        """Block size and heads, then scale, window and epsilon, as run_layers takes them."""
+        return block_size, int(self.matrices[2].shape[1]) * BLOCK // keys.shape[2], *self.numbers
+
     def places(self) -> list[int]:
         """Its line of the table, but for what comes with a pass: the norm after it, and its keys and values."""
         mlp_norm, q_norm, k_norm = self.norms
@@ -179,8 +183,6 @@ class FusedLayers:
     ) -> tuple[Tensor, Tensor]:
         """One call of compiled code."""
         like, cache = first.layer, first.cache
-        scale, window, eps = like.numbers
-        heads = int(like.matrices[2].shape[1]) * BLOCK // cache[0].shape[2]
         following, stream = run_layers(
             threads,
             array_of(x),
@@ -195,10 +197,27 @@ class FusedLayers:
             cache,
             view.rows,
             view.write,
-            (view.block_size, heads, scale, window, eps),
+            like.shape(view.block_size, cache[0]),
             streams,
         )
         return with_array(following), with_array(stream)
+
+    @property
+    def like(self) -> FusedLayer | None:
+        """The layer that all others are like, if one call runs them all."""
+        first = self.layers[0] if self._end[:1] == [len(self.layers)] else None
+        return first if isinstance(first, FusedLayer) else None
+
+    def arrays(
+        self, stores: tuple[Sequence[Tensor], Sequence[Tensor]], norms: Sequence[Tensor]
+    ) -> tuple[Array | tuple[Array, ...] | tuple[int, ...], ...]:
+        """What run_layers takes of all layers, for compiled code that calls it: see `like`."""
+        (keys, values), like = stores, self.like
+        assert like is not None
+        self._note_places(keys, values, norms, ())
+        layer_norms = like.norms[0], lasting(norms[0]), *like.norms[1:]
+        cache = lasting(keys[0]), lasting(values[0])
+        return self._table, like.matrices, layer_norms, like.digits, like.stacks, like.rotary, cache
 
 
 def _tiled(linear: object) -> Tiled | None:

@@ -17,7 +17,7 @@ _ONE = np.float32(1.0)
 
 
 @njit(**ORDERED)
-def _norm_line(x, r, start, size, weight, eps, out, o0):
+def norm_line(x, r, start, size, weight, eps, out, o0):
     """Norm of x[r, start : start + size] into out[r, o0 : o0 + size], which may be the same place."""
     row, whole = x[r], size // LANES * LANES
     total = squares(row, start, whole)
@@ -33,7 +33,7 @@ def rms_norm(x, weight, eps, out):
     """See Ops.rms_norm."""
     eps = np.float32(eps)
     for r in range(x.shape[0]):
-        _norm_line(x, r, 0, x.shape[1], weight, eps, out, 0)
+        norm_line(x, r, 0, x.shape[1], weight, eps, out, 0)
 
 
 @njit(**ORDERED)
@@ -43,7 +43,7 @@ def add_rms_norm(x, residual, weight, eps, out):
     for r in range(x.shape[0]):
         for i in range(x.shape[1]):
             x[r, i] += residual[r, i]
-        _norm_line(x, r, 0, x.shape[1], weight, eps, out, 0)
+        norm_line(x, r, 0, x.shape[1], weight, eps, out, 0)
 
 
 @njit(**ORDERED)
@@ -61,7 +61,7 @@ def silu_mul(gate_up, out):
 def _turn_head(x, r, start, dim, norm, eps, cos, sin, position):
     """One head in its place: norm if there is one, then rotate the first dimensions."""
     if norm.size > 0:
-        _norm_line(x, r, start, dim, norm, eps, x, start)
+        norm_line(x, r, start, dim, norm, eps, x, start)
     half, whole = cos.shape[1], cos.shape[1] // LANES * LANES
     turn(x[r], start, start + half, cos[position], 0, sin[position], 0, whole)
     for i in range(whole, half):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import torch
 from numba import njit
 from torch import Tensor
 
@@ -12,16 +11,20 @@ from augury.kernels.numba_options import OPTIONS
 
 
 def leave_pending(
-    drafted: tuple[Tensor, Tensor, Tensor], slots: Tensor, vocab: int, pending: tuple[Tensor, ...]
-) -> Tensor:
+    tokens: np.ndarray,
+    parents: np.ndarray,
+    counts: np.ndarray,
+    slots: np.ndarray,
+    vocab: int,
+    pending: tuple[Tensor, ...],
+) -> np.ndarray:
     """Write tokens and parents [G, K] and counts [G] to lines of `pending`, the same three by slot.
 
     A draft ends before its first token that the vocabulary does not have; the counts that were kept, int64 [G].
     """
-    tokens, parents, counts = (np.ascontiguousarray(part.numpy(), np.int64) for part in drafted)
     kept = np.empty(len(counts), np.int64)
-    _write(tokens, parents, counts, slots.numpy(), vocab, kept, *(lasting(part) for part in pending))
-    return torch.from_numpy(kept)
+    _write(tokens, parents, counts, slots, vocab, kept, *[lasting(part) for part in pending])
+    return kept
 
 
 @njit(**OPTIONS)

@@ -66,9 +66,13 @@ class Tiled:
         from augury.kernels.tiles_numba import gather_lines  # compiled code is loaded where it is used
 
         out = np.empty((len(wanted), self.width), np.float32)
-        parts = factors_of(self.tiles.dtype == np.uint8)
-        gather_lines(self.tiles, self.tiles.view(np.float32), array_of(wanted), parts, out)
+        gather_lines(self.tiles, self.tiles.view(np.float32), array_of(wanted), self.parts, out)
         return with_array(out)
+
+    @property
+    def parts(self) -> int:
+        """Floats that a block of a line has beside its codes."""
+        return factors_of(self.tiles.dtype == np.uint8)
 
 
 def tiled(weight: Packed, digits: tuple[int, ...]) -> Tiled:

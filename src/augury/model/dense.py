@@ -106,6 +106,14 @@ class Dense:
             return self._embedding.weight.lines(tokens).to(self.cache_dtype)
         return F.embedding(tokens, self._embedding).to(self.cache_dtype)
 
+    @property
+    def packed_words(self) -> Any:
+        """The embeddings as compiled code can read them, or None: tiles of their own kind, in float32 once unpacked."""
+        from augury.kernels.tiles import Tiled
+
+        weight = getattr(self._embedding, "weight", None)
+        return weight if isinstance(weight, Tiled) and self.cache_dtype == torch.float32 else None
+
     def project(self, hidden: Tensor) -> Tensor:
         """See Target.project."""
         if not hidden.shape[0]:  # of a pass that wants no logits

@@ -117,8 +117,11 @@ class BlockLayers:
         view, x = self.ops.view(rows), first_input
         if x is None:
             x = self.ops.rms_norm(residual, self.layers[0].attention_norm, self.eps)
-        norms = [*(layer.attention_norm for layer in self.layers[1:]), norm]
-        return self.run_layers(x, residual, view, (self.cache.keys, self.cache.values), norms)[:2]
+        return self.run_layers(x, residual, view, (self.cache.keys, self.cache.values), self.norms(norm))[:2]
+
+    def norms(self, last: Tensor) -> list[Tensor]:
+        """The norm after each layer, of which the last is the head's."""
+        return [*(layer.attention_norm for layer in self.layers[1:]), last]
 
 
 class Stack(Protocol):
