@@ -6,8 +6,9 @@ SHELL := /bin/bash
 
 PYTHON ?= python3
 BIN := .venv/bin
-# errors only: a site with several package indexes gets a page of warnings otherwise
-PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check
+# errors only: a site with several package indexes gets a page of warnings otherwise. Python compiles what is imported, a
+# tenth of what is installed, so pip need not compile all of it.
+PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check --no-compile
 
 # The stamp carries a checksum of what was installed from, so that a changed pin installs again and nothing else does.
 DRAFTERS := packages/augury-smollm2-drafters
@@ -69,7 +70,8 @@ WORKERS ?= $(shell cores=$$(nproc 2> /dev/null || sysctl -n hw.ncpu); echo $$((c
 # A worker that dies (a hang ends its process, see pyproject.toml) ends the run: started anew, xdist would wait for ever.
 PYTEST := $(BIN)/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --max-worker-restart 0
 
-test: setup parts  ## lint, types, all tests
+test:  ## lint, types, all tests
+	@$(MAKE) --no-print-directory -j2 setup parts
 	@$(MAKE) --no-print-directory -j2 check kernels
 	$(PYTEST)
 

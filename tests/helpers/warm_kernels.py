@@ -28,6 +28,7 @@ def main() -> None:
         sampled = {"method": "draft_model", "model": str(toy), "draft_sample_method": "probabilistic"}
         for model, dtype, spec in (
             (embedded, "auto", {"method": "suffix"}),
+            (embedded, "auto", {"method": "eagle3", "num_speculative_tokens": 3}),
             (embedded, "bfloat16", NGRAM),
             (toy, "float32", STANDARD),
             (toy, "float32", sampled | {"num_speculative_tokens": 3, "rejection_sample_method": "standard"}),

@@ -36,7 +36,8 @@ class ChainCall:
         parts, like = head.parts, layers.like
         fc, scores = _tiles(parts.fc), _tiles(parts.head)
         assert like is not None and fc is not None and scores is not None
-        self._head, self._layers, self._like, self._nodes = head, layers, like, nodes
+        assert isinstance(head.blocks, BlockLayers)
+        self._head, self._blocks, self._layers, self._like, self._nodes = head, head.blocks, layers, like, nodes
         stream_norms = tuple(map(lasting, parts.stream_norms)) or (NOTHING,)  # views: weights may be swapped
         eps = np.float32(head.blocks.eps)
         self._combine = fc.tiles, fc.digits, _bias(parts.fc), stream_norms, eps
@@ -72,7 +73,7 @@ class ChainCall:
         tokens, budget = np.zeros((count, self._nodes), np.int64), np.empty(count, np.int64)
         if confidence is not None:
             confidence.begin(inputs, with_array(budget))
-        cache, norms = self._head.cache, self._head.blocks.norms(self._head.parts.final_norm)
+        cache, norms = self._head.cache, self._blocks.norms(self._head.parts.final_norm)
         layers = self._layers.arrays((cache.keys, cache.values), norms)
         alone = perf_counter() < PACE.alone_until
         ran = draft_chains(

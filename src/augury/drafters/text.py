@@ -52,7 +52,8 @@ class Guesses(NamedTuple):
 
     def as_draft(self) -> Draft:
         """The same as tensors, still on the host."""
-        return Draft(*[torch.from_numpy(part) for part in self])
+        tokens, parents, counts = map(torch.from_numpy, self)
+        return Draft(tokens, parents, counts)
 
 
 class LookUpDrafter(TextDrafter):

@@ -245,8 +245,9 @@ class Runner:
         if face(slots.device) == "numba":
             from augury.kernels.pending_numba import leave_pending
 
-            made = (array_of(part) for part in (draft.tokens, draft.parents, draft.count, slots))
-            leave_pending(*made, self.target.vocab_size, (pending.tokens, pending.parents, pending.count))
+            tokens, parents, counts = array_of(draft.tokens), array_of(draft.parents), array_of(draft.count)
+            places = pending.tokens, pending.parents, pending.count
+            leave_pending(tokens, parents, counts, array_of(slots), self.target.vocab_size, places)
         else:
             pending.tokens[:, :width][slots], pending.parents[:, :width][slots] = draft.tokens, draft.parents
             pending.count[slots] = draft.count
