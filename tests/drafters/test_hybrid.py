@@ -9,7 +9,7 @@ import pytest
 from generating import DEVICE, PROMPTS, held_to_plain, ids
 
 from augury import LLM, SamplingParams
-from augury.drafters.routing import DrafterScores, Guess
+from augury.drafters.routing import DrafterScores, Guess, RoutingCosts
 from augury.observe.stats import shared_out
 from augury.train.gates import Gates
 
@@ -84,6 +84,61 @@ def test_the_models_cache_stays_whole_where_another_leads(toy_model: Path, plain
     assert drafted > 0
     assert accepted >= 0.95 * drafted
     assert llm.engine.stats.by_drafter["ngram"][1] > 0
+
+
+def drafts_left(llm: LLM) -> list[Any]:
+    """Every draft that is left in a slot from now on."""
+    seen: list[Any] = []
+    leave = llm.engine.runner._leave_pending
+
+    def noted(draft: Any, slots: Any) -> None:
+        counts = draft.count.tolist()
+        seen.append((slots.tolist(), [line[:n] for line, n in zip(draft.tokens.tolist(), counts, strict=True)]))
+        leave(draft, slots)
+
+    llm.engine.runner._leave_pending = noted  # type: ignore[method-assign]
+    return seen
+
+
+@pytest.mark.parametrize("kind", MODELS)
+@pytest.mark.parametrize("settings", [{}, {"num_gpu_blocks_override": 14, "block_size": 8, "max_model_len": 88}])
+def test_a_model_that_reads_late_drafts_the_same(
+    toy_model: Path, plain: LLM, heads: dict[str, Path], kind: str, settings: dict[str, Any]
+) -> None:
+    """While look-ups lead for everyone the model skips its pass; what it drafts later is as if it had not."""
+    drafter, seats = model(heads, kind), 2
+    if kind == "draft_model":  # it is always right, and a look-up seldom leads
+        drafter, seats = drafter | {"num_speculative_tokens": 1}, 1
+    late, at_once = (together(toy_model, NGRAM, drafter, max_num_seqs=seats, **settings) for _ in range(2))
+    late.engine.runner.let_rest()
+    late.engine.drafter.adapt(None, late.engine.runner.backlog)  # type: ignore[union-attr, arg-type]
+    aside, put = 0, late.engine.runner.backlog.put_aside  # type: ignore[union-attr]
+
+    def counted(inputs: Any) -> None:
+        nonlocal aside
+        aside += 1
+        put(inputs)
+
+    late.engine.runner.backlog.put_aside = counted  # type: ignore[method-assign, union-attr]
+    left, wanted = drafts_left(late), drafts_left(at_once)
+    params = [SamplingParams(temperature=0.6 * (i % 2), seed=i, max_tokens=40, ignore_eos=True) for i in range(6)]
+    prompts = [PROMPTS[i % len(PROMPTS)] for i in range(6)]
+    for _ in range(2):  # the second time from the prefix cache
+        assert ids(late, prompts, params) == ids(at_once, prompts, params) == ids(plain, prompts, params)
+    assert left == wanted
+    assert (aside > 0) == (kind != "medusa")  # that keeps nothing of what it reads
+
+
+def test_routing_follows_what_passes_cost() -> None:
+    scores = DrafterScores(is_model=False)
+    for _ in range(10):
+        scores.judge(0, Guess([1, 2, 3, 4], scores.run(0)), [1, 2, 3, 4, 5])
+    run = scores.run(0)
+    cheap, dear = (RoutingCosts([1 + row * n for n in range(9)]) for row in (0.01, 2.0))
+    assert scores.promise(0, run, 8, cheap)[1] == 8
+    assert scores.promise(0, run, 8, dear)[1] < 8
+    jump = RoutingCosts([1.0, 1.1, 1.2, 4.0, 4.0, 4.0, 4.0, 4.0, 4.0])  # three tokens more cost three passes
+    assert scores.promise(0, run, 4, jump)[1] == 2
 
 
 def test_a_prediction_beside_a_draft_model(toy_model: Path, plain: LLM, heads: dict[str, Path]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import torch
 from torch import Tensor
@@ -68,6 +68,35 @@ class DraftInput:
     most_nodes: int = MAX_NODES  # the host's bound on every budget; 0: the drafter only reads
 
 
+class Unread(Protocol):
+    """Where a drafter puts aside what it does not read now; see engine/backlog.py."""
+
+    def full(self, inputs: DraftInput) -> bool:
+        """Whether a request of a pass has as much put aside as it may."""
+        ...
+
+    def put_aside(self, inputs: DraftInput) -> None:
+        """Keep the features of the known tokens of a pass."""
+        ...
+
+    def hand_over(self, inputs: DraftInput, drafter: Drafter) -> DraftInput:
+        """The pass with what its requests have put aside before it, as if all had been one pass."""
+        ...
+
+
+class PassCosts(Protocol):
+    """What passes cost by their rows; see engine/cost.py."""
+
+    @property
+    def shortest(self) -> float:
+        """Seconds of a pass of one row."""
+        ...
+
+    def with_more(self, rows: int, most: int) -> list[float]:
+        """Passes of `rows` rows and 0 .. most more, in passes of `rows` rows."""
+        ...
+
+
 class Drafter:
     """Proposes draft tokens; drafts decide how fast a text is generated, never what it is.
 
@@ -79,8 +108,10 @@ class Drafter:
     needs = Needs()
     branching = False  # whether a node may have more than one child
     keeps_drafts = False  # its accepted drafts are in its cache already, and it does not read them again
+    reads_late = False  # whether it may leave reading for later, though it is on the host
     on_host = True  # whether it looks at tokens outside the device; otherwise it is captured with the target's pass
     chain: ChainWriter | None = None  # what writes its chains, if that can tell how confident the drafter is
+    unread: Unread | None = None  # where it puts aside by itself what it reads later; otherwise the engine does
     looks_up = False  # it reads only slots, lengths, budgets and texts, on the host, and catches up on missed passes
 
     @property
@@ -94,6 +125,9 @@ class Drafter:
 
     def observe(self, outcome: Outcome) -> None:
         """Learn how the last drafts fared, one group each, in the order of the slots they were proposed for."""
+
+    def adapt(self, costs: PassCosts, unread: Unread | None) -> None:
+        """Hear that the engine chooses how much is drafted: what passes cost, and where reading may wait, if it may."""
 
     def parts(self, slot: int) -> Parts:
         """Which of several drafters made the draft pending in a slot: names and nodes, in the order of the chain."""

@@ -6,6 +6,8 @@ accepted path: the *track*. Place t of the track is the token at position start 
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 from torch import Tensor
 
@@ -33,3 +35,21 @@ def last_features(inputs: DraftInput) -> tuple[Tensor, ...]:
     groups = torch.arange(len(inputs.slots), device=inputs.slots.device)
     rows = track_rows(inputs, groups, track_lengths(inputs) - 1)
     return tuple(stream[rows] for stream in inputs.features)
+
+
+def along_tracks(inputs: DraftInput) -> DraftInput:
+    """The same pass as if every token of each track had been known: accepted tokens follow the others directly."""
+    if not bool(inputs.nodes.any()):
+        return inputs
+    lengths = track_lengths(inputs)
+    begin = lengths.cumsum(0) - lengths
+    group = torch.repeat_interleave(torch.arange(len(lengths)), lengths)
+    rows = track_rows(inputs, group, torch.arange(len(group)) - begin[group])
+    return replace(
+        inputs,
+        features=tuple(stream[rows] for stream in inputs.features),
+        row_begin=begin,
+        num_new_tokens=lengths,
+        nodes=torch.zeros_like(lengths),
+        path=inputs.path[:, :0],
+    )

@@ -2,19 +2,46 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from augury.config.speculative import SpeculativeConfig
-from augury.drafters.base import Drafter, DrafterSetup, DraftInput
-from augury.drafters.routing import DrafterScores, Guess
+from augury.drafters.base import Drafter, DrafterSetup, DraftInput, PassCosts, Unread
+from augury.drafters.features import along_tracks
+from augury.drafters.routing import ASSUMED, STEP, DrafterScores, Guess, RoutingCosts
+from augury.drafters.text import LookUpDrafter
 from augury.methods.registry import drafter_class
 from augury.observe.stats import Parts
 from augury.verify.sampling import Outcome
 from augury.verify.tree import Draft, chain_parents
+
+FOLLOWS = 0.1  # weight of the newest draft in what is known of the model's speed
+
+
+class HostText(NamedTuple):
+    """The texts of a batch on the host, as look-ups take them."""
+
+    texts: np.ndarray
+    rows: np.ndarray  # int64 [G]: the line of `texts` that a group's text is in
+    slots: np.ndarray
+    lengths: np.ndarray
+    budget: np.ndarray
+
+    @classmethod
+    def of(cls, inputs: DraftInput) -> HostText:
+        """On a GPU only the known tokens of these slots are copied."""
+        if inputs.history.device.type == "cpu":
+            slots = inputs.slots.numpy()
+            return cls(inputs.history.numpy(), slots, slots, inputs.lengths.numpy(), inputs.budget.numpy())
+        lengths = inputs.lengths.cpu()
+        texts = inputs.history[inputs.slots, : int(lengths.max()) if len(lengths) else 0].cpu()
+        rows, slots = np.arange(len(lengths)), inputs.slots.cpu().numpy()
+        return cls(texts.numpy(), rows, slots, lengths.numpy(), inputs.budget.cpu().numpy())
 
 
 @dataclass(slots=True)
@@ -64,11 +91,18 @@ class HybridDrafter(Drafter):
             self.needs = self.model.drafter.needs
         self.looks_up = all(part.drafter.looks_up for part in self.parts_of)
         self._pending: dict[int, Pending] = {}  # by slot
+        self.reads_late = self.model is not None
+        self.pass_costs: PassCosts | None = None
+        self._costs, self._step = ASSUMED, STEP
 
     @staticmethod
     def _built(part: SpeculativeConfig, setup: DrafterSetup) -> Part:
         build: Any = drafter_class(part.card)
         return Part(part.method, build(part, setup), part.max_nodes, DrafterScores(part.card.has_weights))
+
+    def adapt(self, costs: PassCosts, unread: Unread | None) -> None:
+        """See Drafter.adapt."""
+        self.pass_costs, self.unread = costs, unread if self.model is not None else None
 
     @property
     def network(self) -> object | None:
@@ -134,37 +168,48 @@ class HybridDrafter(Drafter):
     def propose(self, inputs: DraftInput) -> Draft:
         """Learn from the new text, run the look-ups, then the model for the groups that none of them leads."""
         slots, lengths, budgets = inputs.slots.tolist(), inputs.lengths.tolist(), inputs.budget.tolist()
-        self._learn(slots, lengths, inputs)
-        found = [(part, *self._asked(part, inputs)) for part in self.look_ups]
+        text = HostText.of(inputs)
+        self._learn(slots, lengths, text)
+        self._costs = self._priced(sum(budget > 0 for budget in budgets))
+        found = [(part, *self._asked(part, inputs, text)) for part in self.look_ups]
         choices: list[LookUpChoice | None] = []
         for g, slot in enumerate(slots):
             self._pending[slot] = Pending(lengths[g], {})
             choices.append(self._choose(slot, g, found, budgets[g]))
         drafted = self._by_model(inputs, choices)
-        draft = Draft.empty(len(slots), self.nodes)
+        tokens, counts = np.zeros((len(slots), self.nodes), np.int64), np.zeros(len(slots), np.int64)
         for g, slot in enumerate(slots):
-            self._write(draft, g, slot, choices[g], drafted[g], budgets[g])
+            chain = self._chain(slot, choices[g], drafted[g], budgets[g])
+            tokens[g, : len(chain)], counts[g] = chain, len(chain)
         device = inputs.history.device
         parents = chain_parents(len(slots), self.nodes, device)
-        return Draft(draft.tokens.to(device), parents, draft.count.to(device), branching=False)
+        made = torch.from_numpy(tokens).to(device), parents, torch.from_numpy(counts).to(device)
+        return Draft(*made, branching=False)
 
-    def _learn(self, slots: list[int], lengths: list[int], inputs: DraftInput) -> None:
-        """Compare earlier drafts with the text that was generated since."""
-        since = [self._pending[slot].length if slot in self._pending else 0 for slot in slots]
-        places = torch.tensor(since, device=inputs.history.device)[:, None]
-        window = torch.arange(self.nodes + 1, device=places.device)
-        text = inputs.history[inputs.slots[:, None], (places + window).clamp(max=inputs.history.shape[1] - 1)].tolist()
-        for g, slot in enumerate(slots):
-            came = lengths[g] - since[g]
-            if slot in self._pending and came > 0:
-                for part in self.parts_of:
-                    guess = self._pending[slot].guesses.get(part.name)
-                    if guess is not None:
-                        part.scores.judge(slot, guess, text[g][:came])
+    def _priced(self, requests: int) -> RoutingCosts:
+        """What drafts cost in a batch of so many requests that draft, where the engine measures passes."""
+        if self.pass_costs is None:
+            return ASSUMED
+        return RoutingCosts(self.pass_costs.with_more(max(requests, 1), self.nodes), self._step)
+
+    def _learn(self, slots: list[int], lengths: list[int], text: HostText) -> None:
+        """Compare each draft with the text that came since."""
+        for slot, length, row in zip(slots, lengths, text.rows.tolist(), strict=True):
+            pending = self._pending.get(slot)
+            if pending is None or length <= pending.length:
+                continue
+            came = text.texts[row, pending.length : min(length, pending.length + self.nodes + 1)].tolist()
+            for part in self.parts_of:
+                guess = pending.guesses.get(part.name)
+                if guess is not None:
+                    part.scores.judge(slot, guess, came)
 
     @staticmethod
-    def _asked(part: Part, inputs: DraftInput) -> tuple[list[list[int]], list[int]]:
-        """The tokens that a look-up drafts for every group, padded, and how many of them are real."""
+    def _asked(part: Part, inputs: DraftInput, text: HostText) -> tuple[list[list[int]], list[int]]:
+        """The tokens that a look-up drafts for every group, and how many of them are real."""
+        if isinstance(part.drafter, LookUpDrafter):
+            guesses = part.drafter.guess(*text[:4], np.minimum(text.budget, part.nodes))
+            return guesses.tokens.tolist(), guesses.counts.tolist()
         draft = part.drafter.propose(replace(inputs, budget=inputs.budget.clamp(max=part.nodes)))
         return draft.tokens.tolist(), draft.count.tolist()
 
@@ -176,48 +221,58 @@ class HybridDrafter(Drafter):
             guess = Guess(tokens[g][: counts[g]], part.scores.run(slot))
             if guess.tokens:
                 self._pending[slot].guesses[part.name] = guess
-                value, length = part.scores.promise(slot, guess.run, min(len(guess.tokens), budget))
+                value, length = part.scores.promise(slot, guess.run, min(len(guess.tokens), budget), self._costs)
                 if value > most:
                     best, most = LookUpChoice(part, guess, length, True), value
         if best is not None and self.model is not None:
-            promised, _ = self.model.scores.promise(slot, 0, min(self.model.nodes, budget))
+            promised, _ = self.model.scores.promise(slot, 0, min(self.model.nodes, budget), self._costs)
             best.leads = most >= promised
         return best
 
     def _by_model(self, inputs: DraftInput, choices: list[LookUpChoice | None]) -> list[list[int]]:
-        """What the model drafts for every group; where a look-up leads it only reads what is new."""
+        """What the model drafts for every group; where a look-up leads it only reads what is new, at once or later."""
         if self.model is None:
             return [[] for _ in choices]
         led = [choice is not None and choice.leads for choice in choices]
         most = torch.tensor([0 if lead else self.model.nodes for lead in led], device=inputs.budget.device)
+        budget = torch.minimum(inputs.budget, most)
+        if self.unread is not None:
+            if any(led) and not inputs.chunked and not budget.any() and not self.unread.full(inputs):
+                if self.model.drafter.bytes_per_token:  # otherwise it keeps nothing of what it reads
+                    self.unread.put_aside(along_tracks(inputs))
+                return [[] for _ in choices]
+            inputs = self.unread.hand_over(inputs, self.model.drafter)
         # After tokens that others drafted it may have more to read than after a draft of its own.
-        inputs = replace(inputs, budget=torch.minimum(inputs.budget, most), chunked=True)
+        inputs, begun = replace(inputs, budget=budget, chunked=True), time.perf_counter()
         draft = self.model.drafter.propose(inputs)
-        return [line[:count] for line, count in zip(draft.tokens.tolist(), draft.count.tolist(), strict=True)]
+        lines = [line[:count] for line, count in zip(draft.tokens.tolist(), draft.count.tolist(), strict=True)]
+        self._time_step(time.perf_counter() - begun, max(map(len, lines)))
+        return lines
 
-    def _write(
-        self, draft: Draft, g: int, slot: int, choice: LookUpChoice | None, drafted: list[int], budget: int
-    ) -> None:
-        """Write one group's chain: the leading look-up's, or the model's, extended by a look-up that agrees with it."""
+    def _time_step(self, seconds: float, deep: int) -> None:
+        """Follow what a token takes that the model drafts, if the engine says what a pass takes."""
+        if self.pass_costs is not None and deep:
+            measured = seconds / deep / self.pass_costs.shortest
+            self._step += FOLLOWS * (min(measured, 2 * self._step) - self._step)  # a slow call says twice at most
+
+    def _chain(self, slot: int, choice: LookUpChoice | None, drafted: list[int], budget: int) -> list[int]:
+        """One group's chain: the leading look-up's, or the model's, extended by a look-up that agrees with it."""
         pending = self._pending[slot]
         if choice is not None and (choice.leads or not drafted):
             tokens = choice.guess.tokens[: choice.length]
             pending.parts = ((choice.part.name, len(tokens)),)
-        else:
-            tokens = list(drafted)
-            if self.model is not None and tokens:
-                pending.guesses[self.model.name] = Guess(tokens)
-                pending.parts = ((self.model.name, len(tokens)),)
-            if choice is not None and tokens and choice.guess.tokens[: len(tokens)] == tokens:
-                more = self._left(slot, choice, len(tokens), budget)
-                tokens = tokens + more
-                pending.parts = (*pending.parts, (choice.part.name, len(more)))
-        draft.tokens[g, : len(tokens)] = torch.tensor(tokens, dtype=torch.int64)
-        draft.count[g] = len(tokens)
+            return tokens
+        if self.model is not None and drafted:
+            pending.guesses[self.model.name] = Guess(drafted)
+            pending.parts = ((self.model.name, len(drafted)),)
+        if choice is None or not drafted or choice.guess.tokens[: len(drafted)] != drafted:
+            return drafted
+        more = self._left(slot, choice, len(drafted), budget)
+        pending.parts = (*pending.parts, (choice.part.name, len(more)))
+        return drafted + more
 
-    @staticmethod
-    def _left(slot: int, choice: LookUpChoice, drafted: int, budget: int) -> list[int]:
+    def _left(self, slot: int, choice: LookUpChoice, drafted: int, budget: int) -> list[int]:
         """What a look-up adds to a draft that it agrees with, as if it had been right about those tokens already."""
         rest = choice.guess.tokens[drafted:budget]
-        _, length = choice.part.scores.promise(slot, choice.guess.run + drafted, len(rest))
+        _, length = choice.part.scores.promise(slot, choice.guess.run + drafted, len(rest), self._costs)
         return rest[:length]

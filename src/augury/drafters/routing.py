@@ -21,6 +21,21 @@ ROW = 0.03  # cost of a row of the target's pass, in passes of one row,
 STEP = 0.1  # and of a token that a model drafts
 
 
+@dataclass(frozen=True, slots=True)
+class RoutingCosts:
+    """What drafts cost, in passes without drafts."""
+
+    passes: Sequence[float] = ()  # a pass with 0, 1, 2, ... tokens more; empty: not measured
+    step: float = STEP
+
+    def of(self, nodes: int) -> float:
+        """A pass that verifies this many draft tokens of one request."""
+        return self.passes[min(nodes, len(self.passes) - 1)] if self.passes else 1 + ROW * nodes
+
+
+ASSUMED = RoutingCosts()
+
+
 @dataclass(slots=True)
 class AcceptanceTally:
     """How often draft tokens of one kind were right."""
@@ -102,13 +117,13 @@ class DrafterScores:
             return [own.of(kind).rate(self._all.of(kind).rate(BY_RUN[kind]))] * length
         return [own.of(i).rate(self._all.of(i).rate(OF_A_MODEL)) for i in range(length)]
 
-    def promise(self, slot: int, run: int, length: int) -> tuple[float, int]:
+    def promise(self, slot: int, run: int, length: int, costs: RoutingCosts = ASSUMED) -> tuple[float, int]:
         """The best of its drafts up to a length: expected tokens per pass's worth of time, and its length."""
         best, most, tokens, chance = 0, 1.0, 1.0, 1.0
         for i, rate in enumerate(self.rates(slot, run, length)):
             chance *= rate
             tokens += chance
-            value = tokens / (1 + ROW * (i + 1) + (STEP * (i + 1) if self.is_model else 0))
+            value = tokens / (costs.of(i + 1) + (costs.step * (i + 1) if self.is_model else 0.0))
             if value > most:
                 best, most = i + 1, value
         return most, best

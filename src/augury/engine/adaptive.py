@@ -49,8 +49,9 @@ def adaptive_budget(spec: SpeculativeConfig, slots: int, runner: Runner, kept: P
     level = LOOK_UP_SECONDS if drafter.on_host else LEVEL_SHARE * seconds(1)
     if runner.captured:  # the drafter is part of the pass, however deep it goes
         level = 0.0
-    if not drafter.on_host and not runner.on_gpu and drafter.saver is None:
+    if (drafter.reads_late or not drafter.on_host) and not runner.on_gpu and drafter.saver is None:
         runner.let_rest()
+    drafter.adapt(rows, runner.backlog)
     costs = Costs(rows, DraftCost(level))
     confidence = None
     if drafter.chain is not None and _may_end_early(spec, drafter, runner):

@@ -228,7 +228,7 @@ class Runner:
                 self.backlog.put_aside(inputs)
             self.state.draft.count.numpy()[step_input.segments[0].numpy()] = 0
             return None
-        if self.backlog is not None:
+        if self.backlog is not None and self.drafter.unread is None:
             inputs = self.backlog.hand_over(inputs, self.drafter)
         self.drafter.observe(output.outcome)
         draft = self.drafter.propose(inputs)
