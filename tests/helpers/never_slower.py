@@ -16,19 +16,17 @@ from __future__ import annotations
 
 import argparse
 import json
-import time
-from collections.abc import Callable
 from pathlib import Path
 from random import Random
 from statistics import median
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from augury import LLM, SamplingParams
+from racing import CLOCKS, Contender, race, window
+
+from augury import LLM
 from augury.tools.bench.gpu.shapes import drafter_of, shape_of
 from augury.tools.shared.prompts import SETS
-
-CLOCKS = {"wall": time.perf_counter, "processor": time.process_time}
 
 
 def random_set(llm: LLM, most: int) -> tuple[list[Any], float]:
@@ -89,47 +87,6 @@ def with_chances(given: argparse.Namespace, home: Path) -> list[dict[str, Any]]:
         sets = {f"{chance:g} of guesses": random_set(plain, max(given.streams))}
         rows += measured({"plain": plain, **speculating(plain, spec, given)}, sets, given)
     return rows
-
-
-class Contender:
-    """One engine in a race: it is timed while it steps, and told nothing of the time that others take."""
-
-    def __init__(self, llm: LLM, clock: Callable[[], float]) -> None:
-        self.engine, self.llm, self.clock = llm.engine, llm, clock
-        self.seconds, self.left = 0.0, 0.0
-
-    def begin(self, prompts: list[Any], temperature: float, tokens: int) -> None:
-        """Queue the prompts."""
-        self.llm.reset_prefix_cache()
-        self.seconds = 0.0
-        for i, prompt in enumerate(prompts):
-            params = SamplingParams(temperature=temperature, seed=i, max_tokens=tokens, ignore_eos=True)
-            for request in self.llm._requests(str(i), prompt, params):
-                self.engine.add(request)
-
-    def step(self) -> None:
-        """One step; to the engine it follows its last one at once."""
-        if self.engine._landed:
-            self.engine._landed += time.perf_counter() - self.left
-        begun = self.clock()
-        self.engine.step()
-        self.seconds += self.clock() - begun
-        self.left = time.perf_counter()
-
-
-def race(made: dict[str, Contender], prompts: list[Any], temperature: float, tokens: int) -> dict[str, float]:
-    """Seconds that each contender takes for the same prompts."""
-    for contender in made.values():
-        contender.begin(prompts, temperature, tokens)
-    while busy := [contender for contender in made.values() if contender.engine.busy]:
-        min(busy, key=lambda contender: contender.seconds).step()
-    return {who: contender.seconds for who, contender in made.items()}
-
-
-def window(prompts: list[Any], turn: int, streams: int) -> list[Any]:
-    """Other prompts every round, as far as there are any."""
-    first = turn * streams % len(prompts)
-    return (prompts * 2)[first : first + streams]
 
 
 def measured(
