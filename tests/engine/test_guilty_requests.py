@@ -18,6 +18,7 @@ from shallow import shallow_copy
 
 from augury import LLM, SamplingParams
 from augury.config.structured import StructuredOutputsParams
+from augury.drafters.text import LookUpDrafter
 from augury.engine import advance
 from augury.engine.blame import isolate
 from augury.engine.commit import Update
@@ -79,16 +80,17 @@ def trap_drafter(llm: LLM, monkeypatch: pytest.MonkeyPatch, after: int) -> list[
     """The drafter fails on purpose, after it has done its work, whenever the guilty request is among the groups."""
     engine, failures = llm.engine, list[int]()
     assert engine.drafter is not None
-    propose = engine.drafter.propose
+    name = "guess" if isinstance(engine.drafter, LookUpDrafter) else "propose"
+    drafts = getattr(engine.drafter, name)
 
-    def fails(turn: Any) -> Any:
-        draft = propose(turn)
-        if guilty_in(engine, turn.slots.tolist(), after):
-            failures.append(len(turn.slots))
+    def fails(*given: Any) -> Any:
+        draft, slots = drafts(*given), given[2] if name == "guess" else given[0].slots
+        if guilty_in(engine, slots.tolist(), after):
+            failures.append(len(slots))
             raise RuntimeError("on purpose")
         return draft
 
-    monkeypatch.setattr(engine.drafter, "propose", fails)
+    monkeypatch.setattr(engine.drafter, name, fails)
     return failures
 
 

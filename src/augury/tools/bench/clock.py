@@ -159,6 +159,7 @@ def _timed_functions(engine: Engine, steps: Steps, timed: Callable[..., Any]) ->
         (runner, "judge", runner.judge._replace(decide=timed("verdict", runner.judge.decide))),
         (SlotState, "append", timed("append", SlotState.append)),
         (runner, "_draft", timed("propose", runner._draft)),
+        (runner, "look_up", timed("propose", runner.look_up)),
         (engine, "commit", timed("commit", engine.commit)),
         (Request, "accept", timed("text", Request.accept)),
         *((ops, name, timed(part, getattr(ops, name))) for name, part in kernels.items()),

@@ -114,7 +114,9 @@ def clocked(engine: Any) -> Steps:
         (scheduler, "plan", steps.plan(scheduler.plan)),
         (engine.target, "forward", timed(TARGET, engine.target.forward)),
     ]
-    if engine.drafter is not None:
+    if engine.drafter is not None and engine.drafter.looks_up:
+        wrapped.append((engine.runner, "look_up", timed(DRAFTER, engine.runner.look_up)))
+    elif engine.drafter is not None:
         wrapped.append((engine.drafter, "propose", timed(DRAFTER, engine.drafter.propose)))
     for owner, name, call in wrapped:
         setattr(owner, name, call)
