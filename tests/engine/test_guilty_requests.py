@@ -236,11 +236,11 @@ def test_when_everyone_fails_the_step_fails(toy_model: Path, monkeypatch: pytest
     assert drafter is not None
     with monkeypatch.context() as patched:
 
-        def fails(turn: Any) -> Any:
-            passes.append(len(turn.slots))
+        def fails(texts: Any, rows: Any, slots: Any, *given: Any) -> Any:
+            passes.append(len(slots))
             raise RuntimeError("the device is gone")
 
-        patched.setattr(drafter, "propose", fails)
+        patched.setattr(drafter, "guess", fails)
         with pytest.raises(RuntimeError, match="the device is gone"):
             llm.generate(prompts(), params(), use_tqdm=False)
         assert len(passes) <= 2 * (NEIGHBOURS + 1)
