@@ -1,4 +1,4 @@
-"""Prompt lookup: draft what followed the last n tokens where they stood before."""
+"""Prompt lookup: find the last n tokens earlier in the text, and draft what followed them there."""
 
 from __future__ import annotations
 
@@ -40,5 +40,5 @@ class NgramDrafter(LookUpDrafter):
         self.rehearse(device)
 
     def reset(self, slot: int) -> None:
-        """Forget the text of a request that has left."""
+        """Forget the text of a finished request."""
         self.index.reset(slot)

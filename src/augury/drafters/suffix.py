@@ -1,4 +1,4 @@
-"""Suffix decoding: draft what followed the same words before, in this text or in earlier answers."""
+"""Suffix decoding: draft what followed the same tokens before, in this text or in earlier answers."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class SuffixDrafter(LookUpDrafter):
         self._admitted[slot] = prompt_len, tenant, name
 
     def warm_up(self, device: torch.device) -> None:
-        """Have the index compiled, and leave no trace in it."""
+        """Compile the index, and leave no trace in it."""
         self.rehearse(device)
         if (name := f"{self._prefix}-{REHEARSAL}") in self.cache:
             self.cache.evict(name)
@@ -81,7 +81,7 @@ class SuffixDrafter(LookUpDrafter):
             self._leave()
 
     def reset(self, slot: int) -> None:
-        """Forget a slot; the response of its request stays in the cache."""
+        """Forget a slot; its request's response stays in the cache."""
         self._admitted.pop(slot, None)
         self._stop(slot)
 

@@ -15,7 +15,7 @@ REHEARSAL = "rehearsal"  # no request has such a name
 
 
 class TextDrafter(Drafter):
-    """What they share: nothing of the target but its text, and as a rule nothing to remember."""
+    """Base of drafters that read only the text, and as a rule keep no state."""
 
     name = ""
     needs = Needs()
@@ -31,11 +31,11 @@ class TextDrafter(Drafter):
         raise NotImplementedError
 
     def admit(self, slot: int, prompt_len: int, cached: int, tenant: str, request: str) -> None:
-        """A request takes a slot."""
+        """See Drafter.admit."""
         self.reset(slot)
 
     def rehearse(self, device: torch.device) -> None:
-        """Draft for a made-up request in slot 0, so that no real one waits for the index to be compiled."""
+        """Draft for a made-up request in slot 0, so that no real one waits while the index is compiled."""
         history, slots = torch.tensor([[1, 2, 3] * 4], device=device), torch.zeros(1, dtype=torch.int64, device=device)
         self.admit(0, 6, 0, "", REHEARSAL)
         for length in (6, 7, history.shape[1]):

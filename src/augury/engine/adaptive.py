@@ -1,4 +1,4 @@
-"""Speculation that adapts: what `num_speculative_tokens: "auto"` builds when an engine starts."""
+"""The adaptive budget that `num_speculative_tokens: "auto"` builds when an engine starts."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from augury.engine.runner import Runner
 from augury.kernels.faces import face
 
 MEASURED_ROWS = 64  # passes of more rows are judged by these until some have been run
-LOOK_UP_SECONDS = 1e-4  # of a drafter on the host, until it has been heard
-LEVEL_SHARE = 0.1  # of a plain pass: what a level of a drafter with weights takes, until it has been heard
+LOOK_UP_SECONDS = 1e-4  # assumed for a drafter on the host, until a call has been timed
+LEVEL_SHARE = 0.1  # of a plain pass, assumed for a level of a drafter with weights, until a call has been timed
 
 
 def adaptive_budget(spec: SpeculativeConfig, slots: int, runner: Runner, kept: Path | None = None) -> GoodputBudget:
@@ -64,7 +64,7 @@ def _trust(spec: SpeculativeConfig) -> Trust:
 
 
 def draft_whole(engine: Engine) -> None:
-    """No draft ends early from now on: where drafters are compared, one may be surer of itself than another."""
+    """Stop ending drafts early: where drafters are compared, one may be more confident than another."""
     chain = engine.drafter.chain if engine.drafter is not None else None
     if chain is not None and isinstance(engine.budget, GoodputBudget):
         chain.confidence = engine.budget.confidence = None

@@ -1,9 +1,9 @@
-"""How much to draft, decided every step for every request: what makes the most tokens a second on this machine.
+"""How much to draft, decided for every request in every step: whatever yields the most tokens per second here.
 
-A request's next row is worth the chance that its draft gets that far; a pass costs what its rows cost. Rows are given
-out where they are worth most until another would lower the tokens a second of the whole pass. Where no draft pays,
-a pass is plain decoding, and the drafter rests. A request without drafts is given a short one now and then, less
-and less often while that changes nothing, so that a change of text is noticed.
+A request's next row is worth the chance that its draft is accepted that far; a pass costs what its rows cost. Rows go
+where they are worth most, until another would lower the tokens per second of the whole pass. Where no draft pays, a
+pass is plain decoding, and the drafter rests (skips its forward pass). A request without drafts is probed with a short
+one now and then, ever less often while that changes nothing, so that a change of text is noticed.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from augury.kernels.budget_numba import begin_drafts, longest_without, share_row
 from augury.observe.steps import Step
 
 logger = logging.getLogger("augury")
-GAIN = 1.01  # a draft must promise this much over none: less is within what is known of the costs
+GAIN = 1.01  # a draft must promise this factor over none: costs are not known more precisely
 REPAID = 32  # steps within which drafts must also repay the awakening of a captured drafter
-SOON, LATE = 8, 32  # steps a request is left without drafts before it is asked again, at first and at most
-PROBE = 2  # tokens it is asked for then
-LOOKS = 4  # passes from one look at what pays to the next, while no draft is judged and nobody comes
-PROBES_MAY_COST = 0.005  # of the time: one request at a time is asked, and less often where rows are dear
+SOON, LATE = 8, 32  # steps without drafts before a request is probed again, at first and at most
+PROBE = 2  # tokens of a probe
+LOOKS = 4  # passes for which a decision holds, while no draft is verified and no request joins or leaves
+PROBES_MAY_COST = 0.005  # of the time: one request is probed at a time, less often where rows are expensive
 WAKES = 4  # awakenings of a drafter over which their price is averaged
-PAUSE, JUDGED = 1024, 16  # steps without drafts at a load where they were measured to lose, and by how many pairs
+PAUSE, JUDGED = 1024, 16  # steps without drafts at a load where so many pairs show that drafts lose
 
 
 class Costs(NamedTuple):
@@ -40,23 +40,23 @@ class Costs(NamedTuple):
     drafter: DraftCost | DepthCost
 
     def drafting(self, depth: Floats, requests: int | Floats) -> Floats:
-        """Seconds to draft so deep for so many, at the machine's present pace."""
+        """Seconds to draft to a depth for a number of requests, at the machine's present speed."""
         found: Floats = self.drafter(depth, requests) * self.target.pace
         return found
 
     def of_drafter(self, step: Step) -> float | None:
-        """What of a pass was the drafter's, as measured or, of a captured one, as known; None: it did nothing."""
+        """Seconds of a pass that were the drafter's: measured, or known if it is captured; None: it did not run."""
         if step.drafter_seconds is not None or not step.budget or not isinstance(self.drafter, DepthCost):
             return step.drafter_seconds
         return float(self.drafting(np.array([step.budget]), step.requests)[0])
 
     def learn_drafting(self, depth: int, requests: int, seconds: float) -> None:
-        """Take in what that took."""
+        """Learn from the time of a call of the drafter."""
         self.drafter.learn(depth, requests, seconds / self.target.pace)
 
 
 class GoodputBudget:
-    """Gives rows to the requests where they pay most."""
+    """Gives rows to the requests for which they pay most."""
 
     def __init__(
         self,
@@ -94,13 +94,13 @@ class GoodputBudget:
         self._seen: list[tuple[int, int, int, int]] = []  # slot, nodes, accepted; and what counts as tried
 
     def seat(self, request: Request) -> None:
-        """A request takes a slot."""
+        """Note that a request takes a slot."""
         self.odds.seat(request.slot, request.tenant)
         self._news = True
         self._quiet[request.slot], self._patience[request.slot] = 0, SOON
 
     def allow(self, requests: list[Request], rows: int) -> list[int]:
-        """Most nodes each of the requests may draft in a pass that has `rows` rows besides drafts."""
+        """The most nodes that each request may draft in a pass that has `rows` rows besides drafts."""
         self._steps += 1
         self.sampling = self._sliced  # what is drafted in one pass is judged in the next
         self._decodes = len(requests) if rows == len(requests) else 0
@@ -123,19 +123,19 @@ class GoodputBudget:
         return self._given
 
     def _as_before(self, load: tuple[int, ...]) -> bool:
-        """Whether nothing has happened since the last look, which was a moment ago: one costs 1 % of a small pass."""
+        """Whether the last decision, a moment ago, still holds: a new one costs 1 % of a small pass."""
         self._passed += 1
         self._news |= load != self._load
         self._load = load
         return not self._news and self._passed < LOOKS
 
     def see(self, request: Request, depth: int, accepted: int) -> None:
-        """Hear how a request's draft fared; it is entered with its pass."""
+        """Note how many tokens of a request's draft were accepted; `learn` records it with its pass."""
         tried = depth if self.confidence is None else request.spec_options.at_most(self.nodes)
         self._seen.append((request.slot, depth, accepted, tried))
 
     def learn(self, step: Step) -> None:
-        """Enter a pass: what it took, and how its drafts fared."""
+        """Learn from a pass: its time, and how many of its draft tokens were accepted."""
         if self.confidence is not None:  # a guess that it did not keep counts as one that failed
             self._seen += [(slot, 0, 0, self.nodes) for slot in self.confidence.take_empty()]
         if self._seen:
@@ -174,12 +174,12 @@ class GoodputBudget:
         return share_out(reach, rows, self.costs, self._decodes, self._gain(rows))
 
     def _gain(self, rows: int) -> float:
-        """What drafts must promise over none: of a drafter that would have to wake, its awakening too."""
+        """The factor that drafts must promise over none, with the cost of waking a drafter that rests."""
         repaid = self._awakening / REPAID / self.costs.target.of(rows, self._decodes) if self._asleep else 0.0
         return GAIN + repaid
 
     def _all_or_none(self, reach: Floats, rows: int) -> np.ndarray:
-        """Trees are grown whole: for all requests that pay together, or for none."""
+        """Trees are grown whole: for all requests if that pays, or for none."""
         requests = len(reach)
         without = self._gain(rows) * requests / self.costs.target.of(rows, self._decodes)
         drafting = float(self.costs.drafting(np.array([self.nodes]), requests)[0])
@@ -188,7 +188,7 @@ class GoodputBudget:
         return np.full(requests, self.nodes if pays else 0)
 
     def _who_begins(self, confidence: Confidence, reach: Floats, rows: int) -> np.ndarray:
-        """Requests that may draft where a draft ends by itself: those whose drafts bring most, as many as pay."""
+        """Where drafts end by themselves: let those requests draft whose drafts promise most, as many as pay."""
         target, drafter = self.costs.target, self.costs.drafter
         assert isinstance(drafter, DraftCost)  # a captured drafter ends nothing early
         given, fit = np.zeros(len(reach), np.int64), drafter.fit
@@ -213,7 +213,7 @@ class GoodputBudget:
         return given
 
     def _price(self, rows: int, nodes: int, requests: int, wakes: bool) -> float:
-        """What a probe adds to a pass, in passes; if no other request drafts, the drafter's part too."""
+        """What a probe adds to a pass, in passes; with the drafter's time if no other request drafts."""
         levels = float(nodes)
         if self.confidence is not None:
             nodes, levels = math.ceil(self.confidence.rows), self.confidence.levels

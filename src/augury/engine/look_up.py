@@ -1,8 +1,8 @@
 """Drafts from the text alone, looked up on the host between two passes.
 
-The tokens of a pass come with its report, and on a GPU the host has its own copy of every slot's text, so a look-up
-waits for nothing but the pass, and its drafts go back in one copy. While no request may draft, nothing is looked up,
-and a pass need not land before the next one is launched; a drafter reads what it has missed when it is asked again.
+The tokens of a pass come with its report, and on a GPU the host keeps a copy of every slot's text, so a look-up waits
+only for the pass, and its drafts return in one copy. While no request may draft, nothing is looked up and a pass need
+not land before the next is launched; the drafter catches up when it is called again.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ NONE = torch.empty(0, dtype=torch.int64)
 
 
 class LookUps:
-    """The host's side of the slots' texts, and what is looked up in them."""
+    """The slots' texts on the host, and the look-ups in them."""
 
     def __init__(self, state: SlotState, block_size: int) -> None:
         self._state = state
@@ -39,13 +39,13 @@ class LookUps:
         self._unread: set[int] = set()  # slots whose drafter has missed something
 
     def seat(self, request: Request) -> None:
-        """A request's text is written to its slot."""
+        """Write a request's text to its slot."""
         if not self._on_host:
             texts = self._table()
             texts[request.slot, : request.length] = torch.tensor(request.tokens)
 
     def after(self, flight: Flight, report: list[GroupReport], drafter: Drafter, vocab: int) -> Draft | None:
-        """The next drafts after a pass that has landed, in the order of its requests; they are left in the slots."""
+        """Draft after a pass that has landed, in the order of its requests; the drafts are left in the slots."""
         begun, draft = time.perf_counter(), None
         if not self._on_host:
             self._copy_texts(flight, report)
@@ -60,7 +60,7 @@ class LookUps:
         return draft
 
     def _leave_unread(self, flight: Flight, report: list[GroupReport]) -> None:
-        """Nothing may be drafted: the drafter reads these tokens later, and drafts that were judged are gone."""
+        """No request may draft: the drafter reads these tokens later, and verified drafts are cleared."""
         here = [item for item in flight.scheduled if item.epoch == item.request.epoch]
         slots = [item.request.slot for item in here]
         self._unread.update(slots)
@@ -69,17 +69,17 @@ class LookUps:
             self._state.note("drafts", slots, [], [], [0] * len(slots))
 
     def forget(self, slot: int) -> None:
-        """Another request takes a slot."""
+        """Note that another request takes a slot."""
         self._unread.discard(slot)
 
     def leave(self, slot: int, length: int, drafter: Drafter) -> None:
-        """A request leaves its slot: the drafter reads what it has missed, because others may draft from it."""
+        """When a request leaves its slot, have the drafter read what it has missed: others may draft from it."""
         if slot in self._unread:
             self._unread.discard(slot)
             self._ask(drafter, torch.tensor([slot]), torch.tensor([length]), torch.tensor([0]))
 
     def _copy_texts(self, flight: Flight, report: list[GroupReport]) -> None:
-        """Add what a pass has emitted to the host's own texts."""
+        """Add the tokens that a pass has emitted to the host's texts."""
         for item, told in zip(flight.scheduled, report, strict=False):
             request, emitted = item.request, told.emitted
             if emitted and item.epoch == request.epoch:
@@ -87,7 +87,7 @@ class LookUps:
                 self._table()[request.slot, request.length : end] = torch.tensor(emitted)
 
     def _groups(self, flight: Flight, report: list[GroupReport], branching: bool) -> tuple[list[int], ...]:
-        """Slot, length of the text and nodes that may be drafted, of every request; padding where one has left."""
+        """Slot, text length and node budget of every request; padding for one that has left."""
         slots, lengths, budget = [], [], []
         for item, told in zip(flight.scheduled, report, strict=False):
             request, emitted = item.request, len(told.emitted)
@@ -101,7 +101,7 @@ class LookUps:
         return slots, lengths, budget
 
     def _drafted(self, drafter: Drafter, groups: np.ndarray, vocab: int) -> Draft:
-        """Draft for slots with so long a text and such a budget, [3, G], and leave the drafts there."""
+        """Draft for slots, text lengths and budgets [3, G], and leave the drafts in the slots."""
         if self._on_host and self._state.leader is None and isinstance(drafter, LookUpDrafter):
             from augury.kernels.pending_numba import leave_pending
 
@@ -116,7 +116,7 @@ class LookUps:
         return draft
 
     def _ask(self, drafter: Drafter, slots: Tensor, lengths: Tensor, budget: Tensor) -> Draft:
-        """Drafts as tensors of the host; a look-up reads nothing else of its input."""
+        """Drafts as host tensors; a look-up reads no other field of its input."""
         state = self._state
         return drafter.propose(
             DraftInput(
@@ -138,7 +138,7 @@ class LookUps:
         )
 
     def _leave_in_slots(self, slots: Tensor, draft: Draft, vocab: int) -> Tensor:
-        """Write drafts to their slots, as far as the target has their tokens; how many of each that are."""
+        """Write drafts to their slots, each up to its first token outside the vocabulary; returns their lengths."""
         pending, width = self._state.draft, draft.tokens.shape[1]
         count = torch.minimum(draft.count, first_outside(draft.tokens, vocab))
         parts = [slots[:, None], count[:, None], draft.tokens, draft.parents]
