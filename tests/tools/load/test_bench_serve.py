@@ -181,7 +181,7 @@ def test_the_screen_says_which_latency_is_honest(server: str, tmp_path: Path, mo
         ).stdout
         assert max(len(line) for line in shown.splitlines()) <= int(columns)
         assert " ".join(HONEST.split()) in " ".join(shown.split())
-        assert "…" not in shown and "a user" in shown and "accepted" in shown
+        assert "…" not in shown and "per user" in shown and "accepted" in shown
 
 
 def test_chunks_are_counted_where_the_server_does_not_say(server: str, tmp_path: Path) -> None:
