@@ -91,9 +91,9 @@ def test_a_pipe_is_no_configuration(tmp_path: Path) -> None:
 
     def look() -> None:
         for read in (lambda: read_regular(tmp_path / "config.json", 10), lambda: read_facts(str(tmp_path))):
-            with pytest.raises(ConfigError, match="no regular file"):
+            with pytest.raises(ConfigError, match="not a regular file"):
                 read()
-        with pytest.raises(ModelError, match="no regular file"):
+        with pytest.raises(ModelError, match="not a regular file"):
             read_raw_config(tmp_path)
         said.append("all")
 

@@ -39,7 +39,9 @@ def test_the_revision_reaches_the_hub(
     monkeypatch.setattr(huggingface_hub, "snapshot_download", snapshot_download)
     spec = {"method": method, "model": "nobody/drafter", "num_speculative_tokens": 2, "revision": revision}
     where = f" at revision {revision!r}" if revision else ""
-    with pytest.raises(ModelError, match=f"nobody/drafter: not here, and the hub does not give it{where} "):
+    with pytest.raises(
+        ModelError, match=f"nobody/drafter: not a local path, and it cannot be fetched from the hub{where} "
+    ):
         LLM(str(toy_model), max_model_len=64, speculative_config=spec)
     assert [(a["name"], a["revision"]) for a in asked] == [("nobody/drafter", revision)]
     pickles = [p for p in asked[0]["allow_patterns"] if p.endswith((".bin", ".pt"))]

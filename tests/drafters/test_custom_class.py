@@ -78,5 +78,5 @@ def test_mistakes_are_told(toy_model: Path, path: str, kind: type[Exception], sa
 
 
 def test_a_drafter_that_answers_wrongly_is_named(toy_model: Path) -> None:
-    with pytest.raises(ValueError, match=r"printed_drafters.Short.propose must give one list a request"):
+    with pytest.raises(ValueError, match=r"printed_drafters.Short.propose must return one list per request"):
         drafted(toy_model, "Short").generate(PROMPTS[:2], SamplingParams(max_tokens=8), use_tqdm=False)

@@ -176,10 +176,10 @@ def test_files_that_do_not_fit_are_told_by_name(toy_model: Path, tmp_path: Path)
     good = load_file(path / "adapter_model.safetensors")
     name = next(iter(good))
     for bad, says in (
-        ({**good, name: torch.full_like(good[name], float("nan"))}, "no numbers"),
+        ({**good, name: torch.full_like(good[name], float("nan"))}, "not finite"),
         ({**good, name: good[name][:, :3]}, "another model"),
         ({key: value for key, value in good.items() if key != name}, "is missing"),
-        ({**good, "base_model.model.lm_head.lora_A.weight": torch.ones(2, 2)}, "no place for"),
+        ({**good, "base_model.model.lm_head.lora_A.weight": torch.ones(2, 2)}, "matches no projection"),
     ):
         save_file({key: value.contiguous() for key, value in bad.items()}, path / "adapter_model.safetensors")
         assert says in refused(path)

@@ -173,8 +173,8 @@ def test_what_it_does_not_go_with_is_refused_by_name(toy_model: Path, tmp_path: 
         make(toy_model, SMALL, kv_offloading_size=1e9)
     with pytest.raises(ConfigError, match="kv_offloading_backend='lmcache': input should be 'native'"):
         make(toy_model, SMALL, kv_offloading_size=1, kv_offloading_backend="lmcache")
-    with pytest.raises(ConfigError, match="does not go with tensor_parallel_size=2 yet"):
+    with pytest.raises(ConfigError, match="cannot be combined with tensor_parallel_size=2 yet"):
         make(toy_model, SMALL, kv_offloading_size=1, tensor_parallel_size=2)
     save_hybrid("qwen3-next", tmp_path)
-    with pytest.raises(ConfigError, match="does not go with recurrent layers yet"):
+    with pytest.raises(ConfigError, match="cannot be combined with recurrent layers yet"):
         make(tmp_path, SMALL, kv_offloading_size=1)

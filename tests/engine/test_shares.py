@@ -54,7 +54,11 @@ def test_the_sizes_of_known_models() -> None:
 REFUSED: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"tensor_parallel_size": 3}, ModelError, "=3 cannot divide 4 attention heads with 2 keys; write 1, 2, 4."),
     ({"tensor_parallel_size": 2, "model_impl": "adapter"}, ModelError, "=2 needs our own model code"),
-    ({"tensor_parallel_size": 2, "enable_lora": True}, ConfigError, "enable_lora does not go with tensor_parallel_"),
+    (
+        {"tensor_parallel_size": 2, "enable_lora": True},
+        ConfigError,
+        "enable_lora cannot be combined with tensor_parallel_",
+    ),
     ({"tensor_parallel_size": 0}, ConfigError, "tensor_parallel_size=0: input should be greater than or equal to 1"),
     ({"tensor_parallel_size": 500}, ConfigError, "tensor_parallel_size=500: input should be less than or equal to 64"),
 ]
@@ -82,7 +86,7 @@ def test_a_core_or_a_gpu_for_each_rank(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("torch.cuda.is_available", lambda: True)
     monkeypatch.setattr("torch.cuda.device_count", lambda: 1)
     parallel_checks.check_devices(config, 4)
-    with pytest.raises(ConfigError, match="tensor_parallel_size=4 needs as many GPUs, and torch sees 1; write 1"):
+    with pytest.raises(ConfigError, match="tensor_parallel_size=4 needs that many GPUs, but torch sees 1; use 1"):
         parallel_checks.check_devices(EngineConfig.parse(model="m", tensor_parallel_size=4), 4)
 
 
@@ -91,7 +95,9 @@ def test_drafters_with_weights_among_others_are_refused_by_name(toy_model: Path)
         {"method": "ngram", "num_speculative_tokens": 2, "prompt_lookup_min": 1, "prompt_lookup_max": 2},
         {"method": "draft_model", "model": str(toy_model), "num_speculative_tokens": 2},
     ]
-    with pytest.raises(ConfigError, match="a drafter that has weights does not go with tensor_parallel_size=2 yet"):
+    with pytest.raises(
+        ConfigError, match="a drafter that has weights cannot be combined with tensor_parallel_size=2 yet"
+    ):
         LLM(str(toy_model), device="cpu", tensor_parallel_size=2, speculative_config=parts)
 
 

@@ -61,7 +61,7 @@ def test_a_swapped_drafter_drafts_as_one_that_was_loaded(
     swap.undo()
     assert swap.loaded == str(first)
     assert drafts_and_text(llm) == before
-    with pytest.raises(ConfigError, match="nothing to take back"):
+    with pytest.raises(ConfigError, match="nothing to roll back"):
         swap.undo()
 
 

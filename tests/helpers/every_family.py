@@ -213,7 +213,7 @@ def page(verdicts: list[Verdict]) -> Iterator[str]:
     yield "\n## Refused, with these words\n"
     for found in verdicts:
         if found.word.startswith("refused: "):
-            reason = found.word.split("cannot run here: ")[-1].split("; of such families")[0].rstrip(".")
+            reason = found.word.split("cannot run here: ")[-1].split("; supported families")[0].rstrip(".")
             yield f"- `{found.model_type}`: {reason}"
     untried = [f"`{found.model_type}`" for found in verdicts if found.word.startswith("not built: ")]
     yield f"\nNot tried, because transformers itself does not run one that small: {', '.join(untried)}."

@@ -169,6 +169,6 @@ def test_a_model_that_reads_images_is_refused_with_what_is_missing(tmp_path: Pat
     from transformers import Qwen2VLConfig
 
     Qwen2VLConfig().save_pretrained(tmp_path)
-    said = r"reads images beside text \(vision_config in its config.json\), and targets here read text alone"
+    said = r"reads images as well as text \(vision_config in its config.json\); only text is supported here"
     with pytest.raises(ModelError, match=said):
         load_target(tmp_path, dummy=True)

@@ -42,16 +42,16 @@ def refusal(directory: Path) -> str:
 
 
 ODD: list[tuple[dict[str, Any], str]] = [
-    ({"alpha_pattern": {r"((\w+)\.?)+!": 2}}, "is no name"),  # it ran for ever in the engine
-    ({"alpha_pattern": {"[": 2}}, "is no name"),
-    ({"alpha_pattern": {"x" * 100_000: 2}}, "is no name"),
+    ({"alpha_pattern": {r"((\w+)\.?)+!": 2}}, "is not a name"),  # it ran for ever in the engine
+    ({"alpha_pattern": {"[": 2}}, "is not a name"),
+    ({"alpha_pattern": {"x" * 100_000: 2}}, "is not a name"),
     ({"alpha_pattern": [1]}, "alpha_pattern"),
     ({"alpha_pattern": {"q_proj": "4"}}, "must be a number"),
     ({"alpha_pattern": {"q_proj": float("nan")}}, "must be a number"),
     ({"lora_alpha": float("nan")}, "must be a number"),
     ({"lora_alpha": float("inf")}, "must be a number"),
     ({"lora_alpha": 10**400}, "must be a number"),
-    ({"lora_alpha": 1e308}, "too large once they are scaled"),
+    ({"lora_alpha": 1e308}, "overflow once scaled"),
     ({"lora_alpha": "8"}, "must be a number"),
     ({"lora_alpha": True}, "must be a number"),
     ({"use_rslora": "yes"}, "use_rslora"),
@@ -80,7 +80,7 @@ AT = "base_model.model.model.layers.0.self_attn.q_proj"
         ({f"{AT}.lora_A.weight": torch.ones(())}, "matrices"),
         ({f"{AT}.lora_A.weight": torch.ones(2, 5, dtype=torch.int64)}, "matrices"),
         ({f"{AT}.lora_A.weight": torch.ones(0, 5), f"{AT}.lora_B.weight": torch.ones(6, 0)}, "do not fit"),
-        ({f"model.layers.{'9' * 5000}.self_attn.q_proj.lora_A.weight": torch.ones(2, 5)}, "no place for"),
+        ({f"model.layers.{'9' * 5000}.self_attn.q_proj.lora_A.weight": torch.ones(2, 5)}, "matches no projection"),
     ],
 )
 def test_odd_tensors(tmp_path: Path, tensors: dict[str, Any], says: str) -> None:
@@ -94,7 +94,7 @@ def test_odd_files(tmp_path: Path) -> None:
         refusal(tmp_path / "a")
     file.unlink()
     os.mkfifo(file)
-    assert "no regular file" in refusal(tmp_path / "a")
+    assert "not a regular file" in refusal(tmp_path / "a")
 
 
 def test_names_give_projections_an_alpha_of_their_own(tmp_path: Path) -> None:

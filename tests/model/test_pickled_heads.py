@@ -165,11 +165,11 @@ def test_safetensors_win_and_the_pickle_beside_them_is_not_opened(plain: LLM, tm
     ("shard", "says"),
     [
         ("pytorch_model-00003-of-00003.bin", "lacks shards that its index names: pytorch_model-00003-of-00003.bin"),
-        ("../outside.bin", "names '../outside.bin', which is no file of its directory"),
-        ("{outside}", "which is no file of its directory"),
-        ("sub/../../outside.bin", "which is no file of its directory"),
-        ("", "names '', which is no file"),
-        (7, "names 7, which is no file"),
+        ("../outside.bin", "names '../outside.bin', which is not a file of its directory"),
+        ("{outside}", "which is not a file of its directory"),
+        ("sub/../../outside.bin", "which is not a file of its directory"),
+        ("", "names '', which is not a file"),
+        (7, "names 7, which is not a file"),
         ([], "is not a shard index"),
     ],
 )
@@ -200,7 +200,11 @@ def test_damaged_pickles_are_one_line(plain: LLM, tmp_path: Path) -> None:
     whole = file.read_bytes()
     cases = [(whole[:2000], "cut short"), (b"", "cut short"), (whole[:-30], "cut short")]
     sparse = {"fc.weight": torch.zeros(64, 128).to_sparse()}
-    for saved, fault in (([1, 2], "no table of tensors"), ({}, "no weights"), (sparse, "stored as a sparse tensor")):
+    for saved, fault in (
+        ([1, 2], "not a dictionary of tensors"),
+        ({}, "no weights"),
+        (sparse, "stored as a sparse tensor"),
+    ):
         torch.save(saved, file)
         cases.append((file.read_bytes(), fault))
     for data, says in cases:

@@ -115,7 +115,7 @@ def test_reasoning_and_calls_are_folded(window: Browser, model: Path) -> None:
         window.open(parsing.url)
         window.one("#more").send_keys(json.dumps({"structured_outputs": {"choice": [written]}, "tools": [tool]}))
         window.ask(f"Say this: {written}")
-    assert window.texts("#chat .folded summary") == ["Reasoning", "Call of weather"]
+    assert window.texts("#chat .folded summary") == ["Reasoning", "Call to weather"]
     assert window.run("return document.querySelectorAll('.folded[open]').length") == 0
     assert window.texts(".folded-text") == ["<think>Rome, then.</think>", f"\n{call}"]
     assert "".join(window.texts("#chat .tokens > .token")) == "One moment."

@@ -149,7 +149,7 @@ def test_orders_that_come_together_take_turns(server: Served) -> None:
 def test_an_adapter_that_goes_while_its_request_comes() -> None:
     request = CompletionRequest(prompt="x", model="b")
     request.came_from("", lora="b")
-    told = request.refusal("lora 'b' is not loaded; a is.")
+    told = request.refusal("lora 'b' is not loaded; loaded: a.")
     assert (told.status, told.code, told.param) == (404, "model_not_found", "model")
 
 

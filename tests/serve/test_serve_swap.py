@@ -164,7 +164,7 @@ def test_what_does_not_fit_is_refused(server: Served) -> None:
     assert "was trained for" in reply.json()["error"]["message"]
     reply = server.http.post("/augury/drafter", json={"directory": "fewer words"})
     assert reply.status_code == 400
-    assert "fewer words guesses among 128 words of its own, and the drafter that is loaded among" in reply.text
+    assert "fewer words has a vocabulary of 128 tokens, the loaded drafter" in reply.text
     ask(server, PROMPTS[0])
 
 
@@ -219,8 +219,9 @@ def test_an_equal_drafter_is_hardly_ever_taken_back() -> None:
     assert is_worse(Drafting(LEAST, 3 * LEAST, 200, (150, 40, 10)), useless)
     both = {name: {"acceptance_length": length} for name, length in (("before", 2.0), ("after", 1.8))}
     said = sentence({"drafter": "d", "kept": True, "noticed": 0.3, **both})
-    assert (
-        said == "d drafts now: 1.80 tokens a step, 2.00 before; so many drafts tell falls of 0.30 and more from chance."
+    assert said == (
+        "d is now drafting: 1.80 tokens per step, 2.00 before; with this many drafts only drops of 0.30 or more can be "
+        "told from chance."
     )
     done = CliRunner().invoke(app, ["drafter", "swap", "http://127.0.0.1:1", "x", "--drafts", str(LEAST - 1)])
     assert done.exit_code == 2 and "--drafts" in done.output
@@ -269,7 +270,7 @@ def test_a_comparison_that_another_swap_has_mixed_is_not_told(monkeypatch: pytes
     now = {"drafter": "first"}
     monkeypatch.setattr(Server, "json", lambda self, path, timeout=1.0: now)
     _still_there(Server("http://127.0.0.1:1"), "first")
-    with pytest.raises(Unreadable, match="another swap came between, first drafts now"):
+    with pytest.raises(Unreadable, match="another swap happened in between; first is now drafting"):
         _still_there(Server("http://127.0.0.1:1"), "second")
 
 

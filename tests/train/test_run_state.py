@@ -42,7 +42,7 @@ def test_a_damaged_state_is_told_by_name(run: TrainingRun) -> None:
     whole = state.read_bytes()
     for damaged in (whole[:-2_000], b"", b"no state at all"):
         state.write_bytes(damaged)
-        with pytest.raises(ConfigError, match=r"state\.pt is damaged .*remove it to begin anew"):
+        with pytest.raises(ConfigError, match=r"state\.pt is damaged .*remove it to start over"):
             run.resume()
     torch.save({"weights": []}, state)
     with pytest.raises(ConfigError, match="no optimiser, progress, schedule"):

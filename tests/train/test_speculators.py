@@ -90,13 +90,13 @@ def test_names_are_the_librarys(toy_model: Path, tmp_path: Path) -> None:
         ("eagle", "of eagle drafters: vLLM reads them as they are"),
         ("mlp_speculator", "of mlp_speculator drafters: vLLM reads them as they are, but for those with words"),
         ("draft_model", "of draft_model drafters: they are models"),
-        ("mtp", "of mtp drafters: they are their target with a layer more"),
+        ("mtp", "of mtp drafters: each is its target plus one layer"),
     ],
 )
 def test_kinds_that_the_format_lacks_are_refused(kind: str, said: str, toy_model: Path, tmp_path: Path) -> None:
     drafter = exported(toy_model, kind, 0, tmp_path / "a")
     name_target(drafter, toy_model)
-    with pytest.raises(ConfigError, match=f"none of those that are exported: EAGLE-3, P-EAGLE and DFlash.*{said}"):
+    with pytest.raises(ConfigError, match=f"cannot be exported; EAGLE-3, P-EAGLE and DFlash.*{said}"):
         as_speculator(drafter, str(toy_model), 3, tmp_path / "b")
 
 
@@ -104,12 +104,12 @@ def test_relatives_of_dflash_are_not_written_as_dflash(toy_model: Path, tmp_path
     drafter = exported(toy_model, "dflash", 0, tmp_path / "a")
     file = drafter / "config.json"
     file.write_text(json.dumps(json.loads(file.read_text()) | {"architectures": ["DFlash2DraftModel"]}))
-    with pytest.raises(ConfigError, match="none of those that are exported"):
+    with pytest.raises(ConfigError, match="cannot be exported"):
         as_speculator(drafter, str(toy_model), 3, tmp_path / "b")
 
 
 def test_what_is_no_drafter_is_not_exported(toy_model: Path, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="no drafter that can be read"):
+    with pytest.raises(ConfigError, match="not a readable drafter"):
         as_speculator(tmp_path / "nowhere", str(toy_model), 3, tmp_path / "b")
     (tmp_path / "config.json").write_text('{"speculators_model_type": "eagle3", "transformer_layer_config": {}}')
     save_file({"d2t": torch.zeros(1)}, tmp_path / "model.safetensors")

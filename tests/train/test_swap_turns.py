@@ -20,7 +20,7 @@ def test_what_another_swap_has_put_in_is_not_taken_back(monkeypatch: pytest.Monk
     monkeypatch.setattr(Server, "json", lambda *_, **__: {"drafter": "of the other"})
     monkeypatch.setattr(Server, "post", lambda self, path, *_: asked.append(path))
     server = Server("http://127.0.0.1:1")
-    with pytest.raises(Unreadable, match="another swap came between"):
+    with pytest.raises(Unreadable, match="another swap happened in between"):
         _after(server, "mine", 500, 1.0, lambda *_: None)
     assert not asked
     with pytest.raises(Unreadable, match="no drafts"):

@@ -112,21 +112,21 @@ def test_a_damaged_drafter_is_told_of(drafter: Path, corpus: Corpus, tmp_path: P
         trim(drafter, corpus, 16, tmp_path / "x")
     weights.write_bytes(weights.read_bytes()[:-100])
     for run in (lambda: trim(drafter, corpus, 16, tmp_path / "x"), lambda: as_speculator(drafter, "x", 3, tmp_path)):
-        with pytest.raises(ConfigError, match="no drafter that can be read"):
+        with pytest.raises(ConfigError, match="not a readable drafter"):
             run()
     save_file(tensors, weights)
     (drafter / "config.json").write_text("[1]")
-    with pytest.raises(ConfigError, match="holds no object"):
+    with pytest.raises(ConfigError, match="is not a JSON object"):
         trim(drafter, corpus, 16, tmp_path / "x")
 
 
 def test_what_cannot_be_trimmed_is_told(drafter: Path, corpus: Corpus, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"--words 128: .* has 128; write fewer"):
         trim(drafter, corpus, 128, tmp_path / "x")
-    with pytest.raises(ConfigError, match="no drafter that can be read"):
+    with pytest.raises(ConfigError, match="not a readable drafter"):
         trim(tmp_path / "nowhere", corpus, 16, tmp_path / "x")
     (tmp_path / "bytes").write_bytes(b"no tensors")
-    with pytest.raises(ConfigError, match="is no corpus of this version"):
+    with pytest.raises(ConfigError, match="is not a corpus of this version"):
         Corpus.load(tmp_path / "bytes")
     config = json.loads((drafter / "config.json").read_text())
     del config["vocab_size"]  # as the speculators format has it

@@ -55,7 +55,7 @@ class EngineConfig(BaseModel):
     num_gpu_blocks_override: int | None = Field(default=None, ge=2, description="Blocks of the KV cache.")
     kv_cache_memory_bytes: int | None = Field(default=None, ge=1, description="Size of the KV cache in bytes.")
     gpu_memory_utilization: float = Field(default=0.9, gt=0, le=1, description="Fraction of the GPU's memory to use.")
-    enable_prefix_caching: bool = Field(default=True, description="Reuse what prompts have in common.")
+    enable_prefix_caching: bool = Field(default=True, description="Reuse the KV cache of shared prompt prefixes.")
     kv_offloading_size: float | None = Field(
         default=None, gt=0, description="GiB of host memory for prefixes evicted from the KV cache."
     )
@@ -78,7 +78,7 @@ class EngineConfig(BaseModel):
     kv_cache_dtype: Literal["auto", "fp8", "fp8_e4m3", "fp8_e5m2"] = Field(
         default="auto", description="Type of keys and values: the model's own, or 8-bit floats on a GPU."
     )
-    seed: int = Field(default=0, description="Seed of requests that bring none.")
+    seed: int = Field(default=0, description="Seed for requests without one.")
     disable_log_stats: bool = True
     load_format: Literal["auto", "safetensors", "gguf", "dummy"] = Field(
         default="auto", description="Format of the weights; 'dummy' uses random ones."

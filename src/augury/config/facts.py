@@ -43,7 +43,7 @@ def read_facts(model: str, revision: str | None = None) -> ModelFacts | None:
     except (OSError, ValueError, RecursionError) as error:
         raise ConfigError(f"{file} cannot be read ({error}); repair it or name another checkpoint.") from None
     if not isinstance(raw, dict):
-        raise ConfigError(f"{file} holds no object; a model's config.json is needed.")
+        raise ConfigError(f"{file} is not a JSON object; a model's config.json is needed.")
     return ModelFacts(model, raw, directory)
 
 

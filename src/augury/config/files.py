@@ -47,7 +47,7 @@ def make_directory(path: Path, option: str) -> None:
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise ConfigError(f"{option} {path}: no directory can be made there ({error.strerror}).") from None
+        raise ConfigError(f"{option} {path}: the directory cannot be created ({error.strerror}).") from None
 
 
 def make_drafter_directory(path: Path, option: str) -> None:
@@ -62,7 +62,7 @@ def read_regular(path: Path, most: int) -> bytes:
     descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
     with os.fdopen(descriptor, "rb") as file:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise ConfigError(f"{path} is no regular file.")
+            raise ConfigError(f"{path} is not a regular file.")
         raw = file.read(most + 1)
     return _bounded(path, raw, most)
 
@@ -76,5 +76,5 @@ def read_bounded(path: Path, most: int) -> bytes:
 
 def _bounded(path: Path, raw: bytes, most: int) -> bytes:
     if len(raw) > most:
-        raise ConfigError(f"{path} has more than {most:,} bytes; nothing that belongs here is as large.")
+        raise ConfigError(f"{path} has more than {most:,} bytes; that is too large for such a file.")
     return raw

@@ -101,7 +101,7 @@ def renew_values(keys: dict[str, Any]) -> tuple[dict[str, Any], tuple[Note, ...]
                 )
         keys = {**keys, **new}
         today = ", ".join(f"{other}={value!r}" for other, value in new.items())
-        notes += (Note("translated", name, f"{old!r} is an old word; taken as {today}.", refused=True),)
+        notes += (Note("translated", name, f"{old!r} is an old name; taken as {today}.", refused=True),)
     return keys, notes
 
 

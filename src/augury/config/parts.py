@@ -65,7 +65,9 @@ def _check_part(part: SpeculativeConfig, where: str, listed: Any) -> None:
 def _check_all(parts: list[SpeculativeConfig]) -> None:
     name, methods = "speculative_config.drafters", [part.method for part in parts]
     if len(parts) < 2:
-        raise ConfigError(f"{name} has {len(parts)} of them; list at least two, or write the one by itself.")
+        raise ConfigError(
+            f"{name} needs at least two drafters and lists {len(parts)}; add one, or configure the one by itself."
+        )
     twice = next((method for method in methods if methods.count(method) > 1), None)
     if twice is not None:
         raise ConfigError(f"{name} has {twice!r} twice; keep one.")

@@ -98,7 +98,7 @@ def _clean_names(given: Mapping[str, Any], as_of: str | None) -> tuple[dict[str,
             raise ConfigError(f"speculative_config.{name} is given twice, with a dash and an underscore; keep one.")
         if name not in KEYS and name not in FILLED_IN:
             if as_of is not None and forgives(as_of):
-                notes.append(Note("vllm", name, f"vLLM {as_of} does not know it and drops it without a word."))
+                notes.append(Note("vllm", name, f"vLLM {as_of} does not know it and silently drops it."))
                 continue
             label = name if name.isidentifier() and len(name) < 80 else shown(written)
             raise ConfigError(f"speculative_config.{label} is unknown; {_hint(name, as_of)}")

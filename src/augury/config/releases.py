@@ -27,7 +27,7 @@ def at_release(
             if not forgives(as_of):
                 raise ConfigError(f"speculative_config.{name} is not valid in vLLM {as_of}: {_when(known)}.")
             del left[name]
-            notes.append(Note("vllm", name, f"vLLM {as_of} drops it without a word: {_when(known)}."))
+            notes.append(Note("vllm", name, f"vLLM {as_of} silently drops it: {_when(known)}."))
         elif value is None:
             continue
         elif isinstance(value, str) and value in known.values:

@@ -103,5 +103,7 @@ def _built(
         try:  # free-form objects may hold anything; what JSON cannot hold is refused here rather than when it is saved
             json.dumps(getattr(config, name), allow_nan=False)
         except (TypeError, ValueError, RecursionError):
-            raise ConfigError(f"speculative_config.{name} holds something that JSON cannot say; remove it.") from None
+            raise ConfigError(
+                f"speculative_config.{name} holds a value that JSON cannot represent; remove it."
+            ) from None
     return config

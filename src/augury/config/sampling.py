@@ -180,7 +180,7 @@ class SamplingParams:
 
     @property
     def reads_all_logits(self) -> bool:
-        """Whether a draw takes more than the best of each part of the vocabulary."""
+        """Whether sampling needs all logits, not only the best of each vocabulary shard."""
         filtered = self.top_k > 0 or self.top_p < 1 or self.min_p > 0
         return self.edits_logits or (filtered and not self.greedy)
 

@@ -92,7 +92,7 @@ def settle_model(card: Method, as_of: str | None, case: Case) -> Change:
         return Change(notes=(Note("inferred", "model", "the target's own files, which carry the drafting layers."),))
     if draft is None:
         missing = "has no config.json" if find(model, case.keys.get("revision")) else "is not on this machine"
-        return Change(notes=(Note("unchecked", "model", f"{shown(model)} {missing}; nothing was compared with it."),))
+        return Change(notes=(Note("unchecked", "model", f"{shown(model)} {missing}, so it was not checked."),))
     return _fixed(str(draft.raw.get("speculators_model_type")), case, as_of)
 
 

@@ -27,7 +27,7 @@ class SpeculativeConfig(BaseModel):
         extra="forbid", frozen=True, allow_inf_nan=False, protected_namespaces=(), arbitrary_types_allowed=True
     )
 
-    method: str = key("", "How drafts are made; told from `model` when left out.", accepts="a method's name, or null")
+    method: str = key("", "How drafts are made; inferred from `model` if left out.", accepts="a method's name, or null")
     model: str | None = key(None, "The drafter: a directory or hub id; for custom_class an import path.", min_length=1)
     drafters: list[dict[str, Any]] | None = key(
         None,
@@ -130,7 +130,7 @@ class SpeculativeConfig(BaseModel):
         None, "Ranks that divide the drafter: 1 (every rank has it whole) or the target's.", ge=1
     )
     max_model_len: int | None = key(
-        None, "Longest context for the drafter; longer requests go on without drafts.", ge=1
+        None, "Longest context for the drafter; longer requests continue without drafts.", ge=1
     )
     quantization: str | None = key(None, "How the drafter's weights are quantised.", min_length=1, runs=False)
     kv_cache_dtype: KVCacheType | None = key(

@@ -58,7 +58,7 @@ class StructuredOutputsParams:
 
     @property
     def schema(self) -> Any:
-        """The JSON schema, read; for `json_object` that of any object."""
+        """The JSON schema, parsed; for `json_object` that of any object."""
         if self.json_object:
             return {"type": "object"}
         schema = json_text.loads(self.json) if isinstance(self.json, str) else self.json

@@ -48,7 +48,7 @@ def _kernels(card: Method, case: Case, as_of: str) -> Iterator[tuple[str, str]]:
     wanted, backend, quantization = release(as_of), case.keys.get("attention_backend"), case.keys.get("quantization")
     known = backends(wanted)
     if backend and known and backend.upper() not in known:
-        yield "attention_backend", f"vLLM {as_of} knows no {backend}{unlike(backend.upper(), known)}"
+        yield "attention_backend", f"vLLM {as_of} has no {backend}{unlike(backend.upper(), known)}"
     names = quantizations(wanted)
     if quantization and card.has_weights and quantization.lower() not in names:
         yield "quantization", f"vLLM {as_of} has no {quantization} unless a plugin does{unlike(quantization, names)}"

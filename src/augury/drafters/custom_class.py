@@ -67,7 +67,9 @@ class CustomDrafter(TextDrafter):
     def _checked(self, guesses: Any, groups: int) -> list[list[int]]:
         """One list of tokens per request; a number that is not a token ends its list there, as vLLM's -1 does."""
         if not isinstance(guesses, (list, tuple)) or len(guesses) != groups:
-            raise ValueError(f"{self.path}.propose must give one list a request ({groups} of them), got {guesses!r}.")
+            raise ValueError(
+                f"{self.path}.propose must return one list per request ({groups} of them), got {guesses!r}."
+            )
         lists = []
         for guess in guesses:
             whole = [int(token) for token in guess]

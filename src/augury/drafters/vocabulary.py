@@ -26,7 +26,9 @@ class SharedVocabulary:
         mine, other = spelled(ours), spelled(theirs)
         both = [text for text in other if text in mine and mine[text] < sizes[0] and other[text] < sizes[1]]
         if not both:
-            raise ConfigError("speculative_config.use_heterogeneous_vocab=True: the two models share no token.")
+            raise ConfigError(
+                "speculative_config.use_heterogeneous_vocab=True: the two models have no token in common."
+            )
         if len(both) < FEW:
             logger.warning("the target and the drafter share only %d tokens; few drafts will be accepted.", len(both))
         self.shared = len(both)

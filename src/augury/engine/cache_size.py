@@ -52,7 +52,7 @@ def num_blocks(config: EngineConfig, target: Target, drafter: Drafter | None, ta
     if config.max_model_len is None and room:
         config.max_model_len = min(longest, room)
         if room < longest:
-            beside = ", the drafter's part taken off" if drafter is not None else ""
+            beside = " after the drafter's share" if drafter is not None else ""
             said = "max_model_len is %d, what the KV cache has room for%s; the model's context is %d."
             logger.warning(said, room, beside, longest)
     elif config.max_model_len is None or config.max_model_len > room:

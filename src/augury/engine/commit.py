@@ -54,7 +54,9 @@ def learn(budget: Budget, step: Step) -> None:
     try:
         budget.learn(step)
     except Exception:
-        logger.exception("how much to draft could not be learnt from a pass; no text is concerned. Please report this.")
+        logger.exception(
+            "the draft budget could not learn from a pass; generated text is not affected. Please report this."
+        )
 
 
 def _count_parts(request: Request, nodes: int, accepted: int, stats: EngineStats, last: Step) -> None:

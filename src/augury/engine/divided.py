@@ -20,7 +20,7 @@ def join(config: EngineConfig, directory: Path, lent: bool) -> Team | None:
     if size == 1:
         return None
     if lent:
-        raise ConfigError(f"weights_of does not go with tensor_parallel_size={size}; leave one out.")
+        raise ConfigError(f"weights_of cannot be combined with tensor_parallel_size={size}; leave one out.")
     check_split(layers_config(directory), IMPLEMENTATIONS.get(config.model_impl, config.model_impl), size)
     if is_launched(size) and int(os.environ["RANK"]) > 0:
         launched(config)

@@ -40,7 +40,8 @@ class LLM:
     def __init__(
         self, model: str | os.PathLike[str] = "default", *, weights_of: LLM | None = None, **arguments: Any
     ) -> None:
-        """vLLM's arguments; ours besides: `weights_of` another one of the same model, which are then not read again."""
+        """Takes vLLM's arguments, and one of ours: `weights_of`, another LLM of the same model whose weights are shared
+        instead of loaded again."""
         self.config = EngineConfig.parse(model=os.fspath(model), **arguments)
         self.model_path: Path = resolve(self.config.model, weights=self.config.load_format != "dummy")
         self.config.check_speculation(read_facts(str(self.model_path)))
@@ -142,7 +143,7 @@ class LLM:
         """Ours: one prompt's tokens as they come, each step with how many of them were accepted drafts.
 
         Several streams may be read in turn, and other calls made between two steps: the stream that steps the engine
-        leaves the others' news for them.
+        queues the others' updates for them.
         """
         tokens, _ = self._tokens_of(prompt)
         request = self._requests("stream", tokens, sampling_params or SamplingParams())[0]
@@ -188,7 +189,7 @@ class LLM:
         return True
 
     def close(self) -> None:
-        """Ours: save what is to outlive this engine (`suffix_decoding_save_path`) now, and not when the script ends.
+        """Ours: save persistent data (`suffix_decoding_save_path`) now rather than at exit.
 
         Its other ranks end, if it has any.
         """

@@ -49,7 +49,7 @@ class Loras:
         """The adapter of this name."""
         found = self._loaded.get(name)
         if found is None:
-            raise ConfigError(f"lora {name!r} is not loaded; {', '.join(self._loaded) or 'none'} is.")
+            raise ConfigError(f"lora {name!r} is not loaded; loaded: {', '.join(self._loaded) or 'none'}.")
         found.used = next(self._clock)
         return found
 
@@ -68,7 +68,7 @@ class Loras:
     def unload(self, name: str) -> None:
         """Remove an adapter's name; requests that use it finish with it, and then its place is free."""
         if name not in self._loaded:
-            raise ConfigError(f"lora {name!r} is not loaded; {', '.join(self._loaded) or 'none'} is.")
+            raise ConfigError(f"lora {name!r} is not loaded; loaded: {', '.join(self._loaded) or 'none'}.")
         self._leaving.append(self._loaded.pop(name))
 
     def _free_place(self, evict: bool) -> int:

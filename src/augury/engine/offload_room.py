@@ -39,8 +39,8 @@ def _check(config: EngineConfig, target: Target) -> None:
         raise ConfigError(f"kv_offloading_size={size} keeps prefixes, and enable_prefix_caching is off; leave one out.")
     if target.state_shapes:
         raise ConfigError(
-            f"kv_offloading_size={size} does not go with recurrent layers yet: their saved states stay on the device, "
-            "and blocks are of no use without them; leave it out."
+            f"kv_offloading_size={size} cannot be combined with recurrent layers yet: their saved states stay on the "
+            "device, and blocks are of no use without them; leave it out."
         )
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**30
     if size > memory:

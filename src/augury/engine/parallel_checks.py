@@ -19,13 +19,13 @@ def check_parallel(config: EngineConfig) -> None:
     """Refuse, in one line and before anything is started, an engine that cannot be divided."""
     size = config.tensor_parallel_size
     if config.enable_lora:
-        raise ConfigError(f"enable_lora does not go with tensor_parallel_size={size} yet; leave one out.")
+        raise ConfigError(f"enable_lora cannot be combined with tensor_parallel_size={size} yet; leave one out.")
     if config.kv_offloading_size is not None:
-        raise ConfigError(f"kv_offloading_size does not go with tensor_parallel_size={size} yet; leave one out.")
+        raise ConfigError(f"kv_offloading_size cannot be combined with tensor_parallel_size={size} yet; leave one out.")
     spec = config.speculative_config
     if spec is not None and any(part.card.has_weights for part in spec.parts):
         raise ConfigError(
-            f"speculative_config.method={spec.method!r} with a drafter that has weights does not go with "
+            f"speculative_config.method={spec.method!r} with a drafter that has weights cannot be combined with "
             f"tensor_parallel_size={size} yet; use the drafters one by one, or write tensor_parallel_size=1."
         )
     check_devices(config, size)
@@ -43,7 +43,7 @@ def check_devices(config: EngineConfig, size: int) -> None:
         return
     if size > (found := torch.cuda.device_count()):
         raise ConfigError(
-            f"tensor_parallel_size={size} needs as many GPUs, and torch sees {found}; write {found} or less, or "
+            f"tensor_parallel_size={size} needs that many GPUs, but torch sees {found}; use {found} or fewer, or "
             "device='cpu'."
         )
 
@@ -68,4 +68,6 @@ def drafts_here(config: EngineConfig, ranks: Ranks | None) -> bool:
 def check_saver(drafter: Drafter | None, ranks: Ranks | None) -> None:
     """Refuse drafters that write files for every request, because every rank would write them."""
     if ranks is not None and drafter is not None and drafter.saver is not None:
-        raise ConfigError(f"method={drafter.name!r} does not go with tensor_parallel_size={ranks.size}; write 1.")
+        raise ConfigError(
+            f"method={drafter.name!r} cannot be combined with tensor_parallel_size={ranks.size}; write 1."
+        )

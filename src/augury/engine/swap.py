@@ -62,7 +62,7 @@ class DrafterSwap:
     def undo(self) -> None:
         """Restore the weights from before the last `put`."""
         if self._before is None:
-            raise ConfigError("no drafter has been swapped in; there is nothing to take back.")
+            raise ConfigError("no drafter has been swapped in; there is nothing to roll back.")
         model, weights = self._before
         assert self._engine.drafter is not None
         mine = tensors_in(self._engine.drafter.network, self._engine.target)
@@ -92,8 +92,8 @@ def check_kind(name: str, raw: Mapping[str, Any], method: str) -> None:
     found = recognise(raw)
     if found is not None and found.method != method:
         raise ConfigError(
-            f"{name} is a drafter for {found.method} ({found.why}), and this server drafts with {method}; only one of "
-            "the same kind takes its place. Restart the server with it."
+            f"{name} is a drafter for {found.method} ({found.why}), and this server drafts with {method}; only a "
+            "drafter of the same kind can replace it. Restart the server with it."
         )
 
 
@@ -103,7 +103,7 @@ def matched(mine: object, theirs: object, target: object) -> list[tuple[Tensor, 
     if [name for name, _ in ours] != [name for name, _ in others]:
         odd = sorted({name for name, _ in ours} ^ {name for name, _ in others})
         raise ConfigError(
-            f"the drafter is built otherwise than the loaded one ({', '.join(odd[:3])}); restart with it."
+            f"the drafter's structure differs from the loaded one's ({', '.join(odd[:3])}); restart with it."
         )
     pairs: list[tuple[Tensor, Tensor]] = []
     for (name, a), (_, b) in zip(ours, others, strict=True):

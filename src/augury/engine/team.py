@@ -66,8 +66,8 @@ class Processes:
             self.noticed.wait(NOTICE)
         what = self.lost or f"another rank does not answer ({error})"
         return (
-            f"{what}: tensor_parallel_size={self.size} cannot go on without it. A server starts the engine anew; a "
-            "script makes its LLM again."
+            f"{what}: tensor_parallel_size={self.size} cannot continue without it. A server restarts its engine; a "
+            "script must create its LLM again."
         )
 
     def end(self) -> None:
@@ -160,7 +160,7 @@ def _wait_for_all(store: Any, processes: Processes) -> None:
     for rank in range(1, 1 + len(processes.started)):
         while not Ranks.arrived(store, rank):
             if processes.noticed.wait(GLANCE):
-                raise RanksLost(f"{processes.lost} before it could load its part of the model; see what it said.")
+                raise RanksLost(f"{processes.lost} before it could load its part of the model; see its output.")
 
 
 def threads_each(size: int) -> int:

@@ -25,7 +25,7 @@ def _same_vocabulary(case: Case) -> tuple[Note, ...]:
         return ()
     same = _same_tokens(target, draft)
     if ours == theirs and same is False:
-        says = f"has another tokenizer than the target, though as many tokens; {FAMILY}"
+        says = f"has a different tokenizer from the target, although its vocabulary is the same size; {FAMILY}"
         raise problem("model", draft.name, says)
     if ours == theirs:
         return ()

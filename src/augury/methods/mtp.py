@@ -206,7 +206,7 @@ def _tells(draft: ModelFacts, target: TargetInfo) -> str:
     if target.facts is None:
         return "the checkpoint has MTP layers that were trained for a target" if draft.raw.get(MARK) else ""
     ours, theirs = ((one.hidden_size, one.layers, one.vocab_size) for one in (draft, target.facts))
-    return "the checkpoint is the target once more, with MTP layers" if ours == theirs else ""
+    return "the checkpoint is a copy of the target with MTP layers" if ours == theirs else ""
 
 
 def _detects(draft: Mapping[str, Any]) -> bool:
@@ -241,6 +241,6 @@ MTP = Method(
     checkpoint=_checkpoint,
     sharded=True,
     gates={"mtp": GateRecipe("augury.train.eagle:train_mtp", 80)},
-    published="they are their target with a layer more, in MiMo's layout, to be served in its place",
+    published="each is its target plus one layer, in MiMo's layout, served in its place",
     trained={"mtp": Trained(PAIRS, "augury.train.eagle:Mtp")},
 )

@@ -169,10 +169,9 @@ class Adapter:
         attending = self.num_layers
         if self.state_shapes:
             attending = sum(type(m).__name__.endswith("Attention") for m in decoder_of(self._model).modules())
-        if len(probe.shapes) != attending:
-            raise _unsupported(
-                self._model, f"{len(probe.shapes)} of its {attending} layers attend through the interface"
-            )
+        if (times := len(probe.shapes)) != attending:
+            why = f"its {attending} attention layers call the attention interface {times} times, not once each"
+            raise _unsupported(self._model, why)
         self._chunk = probe.chunk
         return probe.shapes, logits.shape[-1]
 

@@ -22,8 +22,8 @@ def explained(directory: Path) -> Iterator[None]:
             raise
         read, names = " and ".join(dict.fromkeys(found.values())), ", ".join(found)
         raise ModelError(
-            f"{directory} reads {read} beside text ({names} in its config.json), and targets here read text alone: no "
-            "encoder runs, nor the positions that its tokens would have. Its text part does not run by itself either "
+            f"{directory} reads {read} as well as text ({names} in its config.json); only text is supported here: "
+            "neither the encoder nor its position scheme runs. Its text part does not run by itself either "
             f"({str(error).rstrip('.')}); use a text model of its family."
         ) from error
 

@@ -33,7 +33,7 @@ def refuse(config: Any) -> None:
             # Families share the names of kinds and not what these compute, so the message says which ones run.
             what = f"recurrent layers ({', '.join(sorted(kinds))})" if kinds else "a recurrent state"
             running = ", ".join(sorted(HYBRIDS))
-            raise because(f"it has {what} of its own kind; of such families these run: {running}")
+            raise because(f"it has {what} of an unsupported kind; supported families of that sort: {running}")
         if kinds:
             raise because(f"it has layers of kind {', '.join(sorted(kinds))}")
     # Some hybrid families attend through the interface without saying so; the dry run counts what really does.

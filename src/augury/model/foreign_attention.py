@@ -140,9 +140,11 @@ def _attention(
     """Called by transformers: query, key, value are [1, heads, R, D], the result is [1, R, heads, D]."""
     window = attention_mask.window if isinstance(attention_mask, Mask) else sliding_window or 0
     if isinstance(attention_mask, Tensor) or position_bias is not None or is_causal is False:
-        raise ModelError(f"{type(module).__name__} brings its own mask or position bias, which rows cannot carry.")
+        raise ModelError(
+            f"{type(module).__name__} brings its own mask or position bias, which packed rows cannot express."
+        )
     if attention_mask is NO_WINDOW:
-        raise ModelError(f"{type(module).__name__} attends in a window of no tokens.")
+        raise ModelError(f"{type(module).__name__} has an attention window of 0 tokens.")
     q, k, v = (t[0].transpose(0, 1) for t in (query, key, value))
     if (tuned := getattr(module, TUNED, None)) is not None and current.get().positions is not None:
         q = _tuned(q, current.get().positions, *tuned)

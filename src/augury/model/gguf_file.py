@@ -46,7 +46,7 @@ class GGUFFile:
         """The value of a metadata key that no conversion can do without."""
         if key not in self.metadata:
             raise ModelError(
-                f"{self.path}: metadata key {key!r} is missing; download the file again or convert the model anew."
+                f"{self.path}: metadata key {key!r} is missing; download the file again or convert the model again."
             )
         return self.metadata[key]
 

@@ -29,7 +29,9 @@ def fetch(model: str, quiet: bool, revision: str | None, pickles: bool) -> Path:
     except Exception as error:  # the hub, its HTTP library and the network raise dozens of types
         reason = (str(error).strip().splitlines() or [""])[0].rstrip(".") or type(error).__name__
         where = f" at revision {revision!r}" if revision else ""
-        raise ModelError(f"{model}: not here, and the hub does not give it{where} ({reason}); {FORMS}.") from error
+        raise ModelError(
+            f"{model}: not a local path, and it cannot be fetched from the hub{where} ({reason}); {FORMS}."
+        ) from error
     return path
 
 
@@ -43,7 +45,9 @@ def fetch_file(model: str, name: str) -> Path:
         raise ModelError(f"{model}: fetching needs huggingface_hub; `pip install 'augury[traces]'`.") from None
     except Exception as error:  # the hub, its HTTP library and the network raise dozens of types
         reason = (str(error).strip().splitlines() or [""])[0].rstrip(".") or type(error).__name__
-        raise ModelError(f"{model}: not here, and the hub does not give its {name} ({reason}).") from error
+        raise ModelError(
+            f"{model}: not a local path, and its {name} cannot be fetched from the hub ({reason})."
+        ) from error
 
 
 def _download(model: str, quiet: bool, revision: str | None, patterns: tuple[str, ...]) -> Path:

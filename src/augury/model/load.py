@@ -91,7 +91,7 @@ def _check_rounded(asked: str, device: torch.device, dtype: torch.dtype, packed:
     if packed:
         raise ModelError(
             f"quantization={asked!r}: this model's weights are quantised already; leave it out, or give "
-            "load_format='safetensors' to round them anew."
+            "load_format='safetensors' to round them again."
         )
     if runs_dense(config) and has_mixtures(config):
         raise ModelError(

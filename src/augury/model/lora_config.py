@@ -70,14 +70,14 @@ def _read(directory: Path) -> dict[str, Any]:
     try:
         config = json.loads(read_regular(directory / CONFIG, CONFIG_BYTES).decode("utf-8-sig"))
     except ConfigError:
-        raise ModelError(f"{directory}: {CONFIG} is no regular file, or too large.") from None
+        raise ModelError(f"{directory}: {CONFIG} is not a regular file, or too large.") from None
     except OSError as error:
         why = error.strerror
         raise ModelError(f"{directory}: {CONFIG} cannot be read ({why}); give a directory of peft's.") from None
     except (ValueError, RecursionError):
         raise ModelError(f"{directory}: {CONFIG} is not JSON.") from None
     if not isinstance(config, dict):
-        raise ModelError(f"{directory}: {CONFIG} holds no object.")
+        raise ModelError(f"{directory}: {CONFIG} is not a JSON object.")
     return config
 
 
@@ -98,7 +98,7 @@ def _own(directory: Path, patterns: Any) -> dict[str, float]:
     for name in patterns:
         if NAMES.fullmatch(name) is None:
             raise ModelError(
-                f"{directory}: alpha_pattern {_shown(name)} is no name; names such as q_proj or "
+                f"{directory}: alpha_pattern {_shown(name)} is not a name; names such as q_proj or "
                 "layers.3.self_attn.q_proj are taken, regular expressions are not."
             )
     return {name: _number(directory, f"alpha_pattern.{name[:SHOWN]}", value) for name, value in patterns.items()}

@@ -27,8 +27,10 @@ def read_adapter(directory: Path, shapes: dict[str, tuple[int, int]], layers: in
     for name, tensor in tensors.items():
         found = NAME.fullmatch(name)
         if found is None or found[3] not in shapes or int(found[1]) >= layers:
-            there = f"adapters of {', '.join(shapes)} in {layers} layers run here"
-            raise ModelError(f"{directory}: no place for {name[:200]!r}; {there}.")
+            supported = f"{', '.join(shapes)} in {layers} layers"
+            raise ModelError(
+                f"{directory}: {name[:200]!r} matches no projection of this model; supported: {supported}."
+            )
         key = int(found[1]), found[3]
         pairs.setdefault(key, {})[found[4]] = tensor
         names[key] = f"{BEFORE}layers.{key[0]}.{found[2]}.{key[1]}"
@@ -72,5 +74,5 @@ def _checked(
         raise ModelError(f"{where}: rank {rank} is more than max_lora_rank={max_rank}; raise that.")
     up = up * scaling.of(name, rank)
     if not (torch.isfinite(down).all() and torch.isfinite(up).all()):
-        raise ModelError(f"{where}: values that are no numbers, or too large once they are scaled.")
+        raise ModelError(f"{where}: some values are not finite, or overflow once scaled.")
     return down, up

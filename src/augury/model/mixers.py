@@ -159,7 +159,7 @@ def recurrent_layers(model: nn.Module, ops: Ops) -> list[tuple[Any, Mixer]]:
     """The recurrent layers of a model in their order, each with its mixer."""
     found = [m for m in model.modules() if type(m).__name__ in MIXERS]
     if any(getattr(m, "activation", "silu") not in ("silu", "swish") for m in found):
-        raise ModelError("a recurrent layer has another activation than silu")
+        raise ModelError("a recurrent layer has an activation other than silu")
     mixers: list[tuple[Any, Mixer]] = [(m, MIXERS[type(m).__name__](m, ops)) for m in found]
     if len({mixer.shape.taps for _, mixer in mixers}) > 1:
         raise ModelError("its convolutions have different sizes")

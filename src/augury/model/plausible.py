@@ -45,7 +45,7 @@ def check_plausible(directory: Path) -> None:
     except (OSError, ValueError, RecursionError) as error:
         raise ModelError(f"{file} cannot be read: {str(error)[:200]}") from None
     if not isinstance(raw, dict):
-        raise ModelError(f"{file} holds no object; a model's config.json is needed.")
+        raise ModelError(f"{file} is not a JSON object; a model's config.json is needed.")
     check_numbers(file, raw, raw.get("text_config"))
 
 

@@ -29,7 +29,7 @@ def scratch(final: Path, quiet: bool) -> Iterator[Path]:
     except OSError as error:
         raise ModelError(
             f"{error.filename or final.parent}: {error.strerror or error}; "
-            "mend that, or set AUGURY_CACHE to a directory with room."
+            "fix that, or set AUGURY_CACHE to a directory with free space."
         ) from error
     finally:
         shutil.rmtree(room, ignore_errors=True)

@@ -58,7 +58,9 @@ def indexed(index: Path) -> list[Path]:
         raise ModelError(f"{index} is not a shard index: {error}") from None
     wrong = [name for name in names if not isinstance(name, str) or _leaves(name)]
     if wrong:
-        raise ModelError(f"{index} names {wrong[0]!r}, which is no file of its directory; fetch the checkpoint again.")
+        raise ModelError(
+            f"{index} names {wrong[0]!r}, which is not a file of its directory; fetch the checkpoint again."
+        )
     absent = sorted(name for name in names if not (index.parent / name).is_file())
     if absent:
         raise ModelError(f"{index.parent} lacks shards that its index names: {', '.join(absent)}; fetch them too.")

@@ -31,7 +31,7 @@ class SpecDecodingProm:
         )
         drafted = counter("augury:spec_decode_num_draft_tokens_per_pos", "Drafts that reached a position.", "position")
         positions = [str(position) for position in range(num_spec_tokens)]
-        self.counter_spec_decode_num_drafts = counter("vllm:spec_decode_num_drafts", "Drafts judged.").labels(*labels)
+        self.counter_spec_decode_num_drafts = counter("vllm:spec_decode_num_drafts", "Drafts verified.").labels(*labels)
         self.counter_spec_decode_num_draft_tokens = counter(
             "vllm:spec_decode_num_draft_tokens", "Tokens drafted."
         ).labels(*labels)
@@ -46,7 +46,7 @@ class SpecDecodingProm:
         self._labels, self._by_context = (
             labels,
             [
-                counter("augury:spec_decode_num_drafts_by_context", f"Drafts judged, {by_context}", "context"),
+                counter("augury:spec_decode_num_drafts_by_context", f"Drafts verified, {by_context}", "context"),
                 counter("augury:spec_decode_num_draft_tokens_by_context", f"Tokens drafted, {by_context}", "context"),
                 counter("augury:spec_decode_num_accepted_tokens_by_context", f"Accepted, {by_context}", "context"),
             ],
@@ -103,7 +103,7 @@ class EngineProm:
         )
         self._faults = Counter(
             "augury:server_faults",
-            "Errors of the server's own that were caught, by what they befell.",
+            "Internal server errors that were caught, by where they occurred.",
             (*LABELS, "where"),
             registry=registry,
         )
@@ -117,8 +117,8 @@ class EngineProm:
         self._by_drafter = [
             Counter(f"augury:spec_decode_num_{what}_tokens_by_drafter", text, (*LABELS, "drafter"), registry=registry)
             for what, text in (
-                ("draft", "Tokens drafted, by who drafted them, where several draft."),
-                ("accepted", "Drafted tokens accepted, by who drafted them, where several draft."),
+                ("draft", "Tokens drafted, by drafter, if there are several."),
+                ("accepted", "Drafted tokens accepted, by drafter, if there are several."),
             )
         ]
         info = {"engine": "0", **{name: str(value) for name, value in cache.items()}}
@@ -137,12 +137,12 @@ class EngineProm:
             ),
             "external_prefix_cache_hits": self._counter("vllm:external_prefix_cache_hits", "Tokens found there."),
             "kv_offload_stored_blocks": self._counter(
-                "augury:kv_offload_stored_blocks", "Blocks that the cache gave up, copied to host memory."
+                "augury:kv_offload_stored_blocks", "Evicted blocks copied to host memory."
             ),
             "kv_offload_damaged_blocks": self._counter(
                 "augury:kv_offload_damaged_blocks", "Blocks in host memory with a wrong checksum, not used."
             ),
-            "num_preemptions": self._counter("vllm:num_preemptions", "Requests that lost their slot for a while."),
+            "num_preemptions": self._counter("vllm:num_preemptions", "Requests preempted."),
         }
 
     def _gauge(self, name: str, text: str) -> Gauge:

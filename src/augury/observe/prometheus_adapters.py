@@ -23,7 +23,7 @@ class AdapterProm:
         self._counters = [
             Counter(f"augury:spec_decode_num_{what}_by_adapter", f"{text}, by LoRA adapter.", LABELS, registry=registry)
             for what, text in (
-                ("drafts", "Drafts judged"),
+                ("drafts", "Drafts verified"),
                 ("draft_tokens", "Tokens drafted"),
                 ("accepted_tokens", "Drafted tokens accepted"),
             )
@@ -43,7 +43,7 @@ class LoraInfoProm:
 
     def __init__(self, registry: CollectorRegistry, max_loras: int) -> None:
         names = ("max_lora", "waiting_lora_adapters", "running_lora_adapters")
-        text = "Adapters of running and of waiting requests, in labels; the value is when that was last heard."
+        text = "Adapters of running and of waiting requests, in labels; the value is the time of the last update."
         self._gauge = Gauge("vllm:lora_requests_info", text, names, registry=registry)
         self._max, self._known = str(max_loras), ("", "")
         self._gauge.labels(self._max, "", "").set_to_current_time()

@@ -17,7 +17,7 @@ class ProbeProm:
             return Counter(f"augury:probe_{what}", f"{text} of probes.", (*LABELS, *more), registry=registry)
 
         labels = (model, "0")
-        self._drafts = counter("num_drafts", "Drafts judged").labels(*labels)
+        self._drafts = counter("num_drafts", "Drafts verified").labels(*labels)
         self._drafted = counter("num_draft_tokens", "Tokens drafted").labels(*labels)
         self._accepted = counter("num_accepted_tokens", "Drafted tokens accepted").labels(*labels)
         self._tokens = counter("generation_tokens", "Tokens generated for answers").labels(*labels)

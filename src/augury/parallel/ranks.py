@@ -29,7 +29,7 @@ OUT_OF_STEP = (
 )
 
 
-CLOSED = "they were told to leave"
+CLOSED = "they were told to shut down"
 
 
 class Ranks:
@@ -73,7 +73,7 @@ class Ranks:
             raise
         except Exception as error:
             raise RanksLost(
-                f"rank {self.rank} failed in the midst of a pass ({type(error).__name__}: {error})"
+                f"rank {self.rank} failed during a forward pass ({type(error).__name__}: {error})"
             ) from error
         finally:
             self._together = before

@@ -33,7 +33,7 @@ PASSED = ("type", "http_version", "method", "scheme", "path", "raw_path", "query
 AGAIN = 16  # bodies of the largest size that may be kept for retries; a request that finds no room is not retried
 RESPONSES = "/v1/responses"
 RESPONSE = re.compile(rb'"id": ?"(resp_[\w-]+)"')  # of a response of /v1/responses, which its replica keeps
-LOST = "the replica that worked on this request has died; its other requests and new ones go on elsewhere."
+LOST = "the replica that worked on this request has died; send the request again to have another replica answer it."
 
 
 @dataclass(slots=True)

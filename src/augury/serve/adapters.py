@@ -45,7 +45,7 @@ def mount_adapters(app: FastAPI, service: Service, errors: dict[int | str, dict[
 
     @app.post("/v1/load_lora_adapter", responses=errors, response_class=PlainTextResponse)
     async def load_adapter(body: LoadRequest) -> PlainTextResponse:
-        """Load an adapter; running requests go on."""
+        """Load an adapter; running requests continue."""
         async with turn:
             await _load(service, body)
         return PlainTextResponse(f"Success: LoRA adapter '{body.lora_name}' added successfully.")
@@ -68,7 +68,7 @@ async def _load(service: Service, body: LoadRequest) -> None:
     if body.lora_name in service.settings.names:
         raise ApiError(400, f"lora_name: {body.lora_name[:100]!r} is the base model's name.", "lora_name")
     if body.lora_name in service.adapters and not body.load_inplace:
-        why = f"lora_name: {body.lora_name[:100]!r} is loaded; unload it first, or say load_inplace."
+        why = f"lora_name: {body.lora_name[:100]!r} is loaded; unload it first, or set load_inplace."
         raise ApiError(400, why, "lora_name")
     try:
         await service.client.order({"type": "lora", "name": body.lora_name, "path": path})

@@ -38,14 +38,14 @@ ERRORS: dict[int | str, dict[str, Any]] = {
     for status, text in {
         400: "A field is wrong.",
         401: "No valid key.",
-        403: "A page from elsewhere.",
+        403: "A web page of another site.",
         404: "No such model.",
         408: "The request came too slowly.",
         413: "The request is too large.",
         415: "The header does not say that the body is JSON.",
         429: "Too many at once.",
         500: "The engine failed on it.",
-        503: "The engine is not there, or leaving.",
+        503: "The engine is unavailable, or the server is shutting down.",
     }.items()
 }
 
@@ -266,5 +266,5 @@ def _errors(app: FastAPI) -> None:
 
     @app.exception_handler(Exception)
     async def unexpected(request: Request, error: Exception) -> Response:
-        logger.error("an error of the server's own at %s", request.url.path, exc_info=error)
-        return error_response(ApiError(500, "an error of the server's own; its log says more."), request.url.path)
+        logger.error("internal server error at %s", request.url.path, exc_info=error)
+        return error_response(ApiError(500, "internal server error; see the server's log."), request.url.path)

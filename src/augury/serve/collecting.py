@@ -81,8 +81,8 @@ def _read_about(file: Path) -> dict[str, str]:
         about.get("target")
     except (OSError, ValueError, AttributeError):
         raise ConfigError(
-            f"--collect {file.parent}: its {ABOUT} cannot be read, so nobody knows whose answers these are; remove it "
-            "if they are this target's, or name another directory."
+            f"--collect {file.parent}: its {ABOUT} cannot be read, so the target of these answers is unknown; remove "
+            "it if they are this target's, or name another directory."
         ) from None
     return about
 

@@ -167,7 +167,7 @@ class EngineProcess:
         self._failures += len(self.engine.in_step) != 1 or not self._sound()
         jobs = {self.reports[request].job for request in self.engine.in_step if request in self.reports}
         if not jobs or self._failures > FAILURES:
-            logger.error("the engine cannot go on; jobs in its last step: %s", sorted(jobs))
+            logger.error("the engine cannot continue; jobs in its last step: %s", sorted(jobs))
             raise error
         self._fail(jobs, error)
 

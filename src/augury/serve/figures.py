@@ -47,6 +47,6 @@ class SafeEar:
     def _failed(self, what: str, error: Exception) -> None:
         if (what, type(error)) not in self._told:
             self._told.add((what, type(error)))
-            logger.error("the figures are wrong from here on: %s failed", what, exc_info=error)
+            logger.error("metrics are incomplete from here on: %s failed", what, exc_info=error)
         if what != "fault":
             self.fault("figures")

@@ -78,7 +78,7 @@ def _checked_bias(given: Any) -> Any:
 
 
 class StreamOptions(BaseModel):
-    """What a stream carries besides text."""
+    """Options of a streamed response."""
 
     include_usage: bool | None = False
     continuous_usage_stats: bool | None = False

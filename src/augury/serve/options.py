@@ -20,7 +20,7 @@ class ServerOptions(BaseModel):
     """Options of `augury serve` besides the engine's arguments."""
 
     host: str = _server("127.0.0.1", NETWORK, "Where to listen; 0.0.0.0 for every interface.")
-    port: int = _server(8000, NETWORK, "0 takes a free one.", ge=0, le=65535)
+    port: int = _server(8000, NETWORK, "0 picks a free port.", ge=0, le=65535)
     uds: str | None = _server(None, NETWORK, "Listen on a Unix socket instead.", "PATH")
     api_key: list[str] | None = _server(
         None, NETWORK, f"Clients must send it; may be repeated. Also {' or '.join(API_KEYS)}."
@@ -59,9 +59,9 @@ class ServerOptions(BaseModel):
     )
     enable_auto_tool_choice: bool = _server(False, TOOLS, "The model may call a request's tools when it wants to.")
     tool_call_parser: str | None = _server(
-        None, TOOLS, "How it writes calls, by vLLM's names; without it, the chat template tells.", "NAME"
+        None, TOOLS, "Parser for tool calls, by vLLM's names; by default inferred from the chat template.", "NAME"
     )
-    reasoning_parser: str | None = _server(None, TOOLS, "How it marks its reasoning, by vLLM's names.", "NAME")
+    reasoning_parser: str | None = _server(None, TOOLS, "Parser for reasoning, by vLLM's names.", "NAME")
     disable_log_stats: bool = _server(False, LOG, "Do not log statistics.")
     log_stats_interval: float = _server(
         10.0, LOG, "Seconds between two lines of statistics.", ge=0.1, envvar="VLLM_LOG_STATS_INTERVAL"

@@ -57,7 +57,9 @@ class Prompts:
         if lane is not self._curious:
             return await asyncio.get_running_loop().run_in_executor(lane, work, *arguments)
         if self._asked + size > self._most_asked:
-            raise ApiError(429, f"{self._asked} bytes wait to be tokenized or back, {self._most_asked} is the limit.")
+            raise ApiError(
+                429, f"{self._asked} bytes are waiting to be tokenized or detokenized; the limit is {self._most_asked}."
+            )
         self._asked += size
         task = asyncio.get_running_loop().run_in_executor(lane, work, *arguments)
         task.add_done_callback(lambda _: self._done(size))  # not when its client leaves: it cannot be stopped
@@ -124,7 +126,7 @@ class Prompts:
             text = self.tokenizer.inner.apply_chat_template(masked, tools=tools, tokenize=False, **options)
         except Exception as error:  # a template may fail in any way, and all it was given came from the client
             why = " ".join(str(error).split())[:300].translate(stands_for)
-            raise ApiError(400, f"messages: the chat template cannot write them: {why}", "messages") from None
+            raise ApiError(400, f"messages: the chat template cannot render them: {why}", "messages") from None
         if to_run:
             self.lengths.check_text(text, "messages")
         try:

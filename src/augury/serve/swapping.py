@@ -44,19 +44,19 @@ def mount_swaps(app: FastAPI, service: Service) -> None:
         try:
             await service.client.swap(None if wanted is None else str(wanted))
         except ApiError as error:
-            logger.warning("%s %s: refused, %s drafts on: %s", words, wanted or "", before, error.message)
+            logger.warning("%s %s: refused, %s keeps drafting: %s", words, wanted or "", before, error.message)
             raise
-        logger.info("%s: %s drafts in the place of %s.", words, loaded()["drafter"], before)
+        logger.info("%s: %s now drafts instead of %s.", words, loaded()["drafter"], before)
         return loaded()
 
     @app.get("/augury/drafter")
     async def drafter() -> dict[str, Any]:
-        """The drafter that drafts now."""
+        """The drafter in use."""
         return loaded()
 
     @app.post("/augury/drafter")
     async def swap(body: SwapRequest) -> dict[str, Any]:
-        """Load a drafter of the same kind and sizes; running requests go on."""
+        """Load a drafter of the same kind and sizes; running requests continue."""
         wanted = allowed(body.directory, Path(root))
         if says := other_words(str(model()), wanted):
             raise ApiError(400, f"directory: {says}", "directory")
@@ -64,8 +64,8 @@ def mount_swaps(app: FastAPI, service: Service) -> None:
 
     @app.post("/augury/drafter/undo")
     async def take_back() -> dict[str, Any]:
-        """Give back the drafter from before the last swap."""
-        return await put(None, "drafter taken back")
+        """Restore the drafter from before the last swap."""
+        return await put(None, "drafter rollback")
 
 
 def told(model: str, root: Path) -> str:
@@ -85,10 +85,14 @@ def other_words(mine: str, wanted: Path) -> str:
     words, others = ([facts.raw.get(name) for name in WORDS] for facts in (have, found))
     if words == others or any(count is not None and whole(count) is None for count in (*words, *others)):
         return ""
-    counts = [next((f"{count:,} words of its own" for count in some if count), "all words") for some in (others, words)]
+    counts = [
+        next((f"a vocabulary of {count:,} tokens" for count in some if count), "the whole vocabulary")
+        for some in (others, words)
+    ]
     return (
-        f"{wanted.name} guesses among {counts[0]}, and the drafter that is loaded among {counts[1]}; only one with as "
-        "many takes its place. Make it with as many (--vocabulary, or --words of `drafter trim`), or restart with it."
+        f"{wanted.name} has {counts[0]}, the loaded drafter {counts[1]}; only a drafter with the same vocabulary size "
+        "can replace it. Train or trim it to that size (--vocabulary, or --words of `drafter trim`), or restart the "
+        "server with it."
     )
 
 

@@ -88,7 +88,7 @@ def _schema(function: Tool, where: str) -> dict[str, Any]:
     try:
         return closed(schema) if strict else schema
     except RecursionError:
-        raise ApiError(400, f"{where}.parameters nests too deep.", "tools") from None
+        raise ApiError(400, f"{where}.parameters is nested too deeply.", "tools") from None
 
 
 def _allowed(tools: list[Tool] | None, choice: Tool) -> tuple[list[Tool], str]:

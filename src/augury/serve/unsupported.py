@@ -20,7 +20,7 @@ FIELDS: dict[str, tuple[tuple[Any, ...], str]] = {
     "modalities": ((None, [], ["text"]), "answers are text"),
     "audio": ((None,), "answers are text"),
     "web_search_options": ((None,), "nothing is searched here; give a tool and search yourself"),
-    "logits_processors": ((None, []), "no code of a client's runs here; use logit_bias, bad_words or a structure"),
+    "logits_processors": ((None, []), "client code is not run here; use logit_bias, bad_words or a structure"),
     "vllm_xargs": ((None, {}), "there is nothing here that reads it"),
     "logprob_token_ids": ((None, []), "ask for the likeliest with logprobs"),
     "return_tokens_as_token_ids": ((None, False), "ask for return_token_ids"),

@@ -69,7 +69,7 @@ class Corpus:
     def load(cls, path: Path) -> Corpus:
         """Read what save wrote."""
         strange = ConfigError(
-            f"{path} is no corpus of this version, or cut short; remove it, and `augury train` makes it anew."
+            f"{path} is not a corpus of this version, or is truncated; remove it, and `augury train` rebuilds it."
         )
         try:
             with safe_open(path, framework="pt") as file:

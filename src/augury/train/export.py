@@ -26,9 +26,9 @@ def read_checkpoint(drafter: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
     try:
         config, tensors = json.loads((drafter / "config.json").read_text()), load_file(drafter / "model.safetensors")
     except (OSError, ValueError, RecursionError, SafetensorError) as error:
-        raise ConfigError(f"{drafter} is no drafter that can be read ({error}).") from None
+        raise ConfigError(f"{drafter} is not a readable drafter ({error}).") from None
     if not isinstance(config, dict):
-        raise ConfigError(f"{drafter} is no drafter that can be read (its config.json holds no object).")
+        raise ConfigError(f"{drafter} is not a readable drafter (its config.json is not a JSON object).")
     return config, tensors
 
 

@@ -48,8 +48,9 @@ def check_gate(
         share = served_share(trainee.goal.kind, target, Path(folder) / BEST, text, teacher.device, schedule.tokens)
     if share < ENOUGH:
         raise ConfigError(
-            f"the gate failed: of what a {trainee.goal.kind} head learnt by heart only {share:.0%} was accepted when "
-            f"it was served (loss {run.progress.loss:.3f}). Training and serving do not agree on what the head reads."
+            f"the gate failed: only {share:.0%} of the drafts of a {trainee.goal.kind} head overfitted to one text "
+            f"were accepted when served (loss {run.progress.loss:.3f}). Training and serving do not agree on what the "
+            "head reads."
         )
     return share
 
@@ -66,7 +67,7 @@ def check_features(teacher: Teacher, layers: tuple[int, ...], text: Corpus, targ
         if apart > APART:
             raise ConfigError(
                 f"the gate failed: the features of layer {layer} are not those that the engine hands to a drafter "
-                f"(they differ by {apart:.0%}). The head would learn from what it never sees."
+                f"(they differ by {apart:.0%}). The head would be trained on features it never reads in serving."
             )
 
 

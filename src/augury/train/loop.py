@@ -261,7 +261,7 @@ def _read(path: Path, device: torch.device) -> dict[str, Any]:
             raise KeyError(f"no {', '.join(sorted(missing))}")
     except (RuntimeError, OSError, EOFError, KeyError, AttributeError, UnpicklingError) as error:
         why = (str(error).splitlines() or [type(error).__name__])[0]
-        raise ConfigError(f"{path} is damaged ({why}); remove it to begin anew, or name another --out.") from None
+        raise ConfigError(f"{path} is damaged ({why}); remove it to start over, or name another --out.") from None
     return state
 
 

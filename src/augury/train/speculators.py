@@ -73,7 +73,7 @@ def speculator_of(drafter: Path, raw: Mapping[str, Any], tensors: Mapping[str, T
         if kind.speculator[0] and bool(kind.settings.get("parallel_drafting")) == masked and relative(raw) is None:
             return kind
     said = f" There is nothing to export of {card.name} drafters: {card.published}." if card.published else ""
-    raise ConfigError(f"{drafter} is none of those that are exported: EAGLE-3, P-EAGLE and DFlash drafters.{said}")
+    raise ConfigError(f"{drafter} cannot be exported; EAGLE-3, P-EAGLE and DFlash drafters can.{said}")
 
 
 def _named(name: str) -> str:

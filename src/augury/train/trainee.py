@@ -68,7 +68,9 @@ class Trainee:
     def check(cls, goal: Goal, tokens: int) -> None:
         """Refuse what this kind cannot do, before any work."""
         if goal.vocabulary and not cls.own_words:
-            raise ConfigError(f"--vocabulary {goal.vocabulary}: {goal.kind} has all of the target's words; write 0.")
+            raise ConfigError(
+                f"--vocabulary {goal.vocabulary}: {goal.kind} uses the target's whole vocabulary; write 0."
+            )
         if cls.bounded and tokens > goal.depth:
             raise ConfigError(f"--k {tokens}: {goal.kind} drafts --depth tokens at most; write --depth {tokens}.")
 

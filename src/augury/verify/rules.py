@@ -42,11 +42,11 @@ class Rule(NamedTuple):
 
 
 RULES: dict[str, Rule] = {
-    "coupled": Rule(True, "Same seed, same text: the target draws its own tokens and drafts only guess them.", None),
+    "coupled": Rule(True, "Same seed, same text: the target draws its own tokens and drafts only predict them.", None),
     "standard": Rule(True, "Rejection sampling, node by node.", rejection.standard),
     "block": Rule(True, "Block verification: accepts at least as much as standard on chains.", rejection.block),
-    "typical": Rule(False, "Lossy: accepts what the target finds likely for its own uncertainty.", lossy.typical),
-    "entropy": Rule(False, "Lossy: standard with a lower bar where the target is uncertain.", lossy.entropy),
+    "typical": Rule(False, "Lossy: accepts what the target finds likely given its own uncertainty.", lossy.typical),
+    "entropy": Rule(False, "Lossy: standard with a lower threshold where the target is uncertain.", lossy.entropy),
     "ascend_block": Rule(False, "Lossy: vllm-ascend's block verify, for comparison.", lossy.ascend_block),
     "synthetic": Rule(False, "Lossy: accepts at given rates whatever the models say; for benchmarks.", lossy.synthetic),
 }

@@ -294,7 +294,7 @@ def test_a_target_that_is_not_there_is_told_what_there_is(tmp_path: Path) -> Non
     with pytest.raises(ConfigError, match=r"names are .*llama-3"):
         find_target("llama-9")
     broken = tmp_path / "config.json"
-    for text, says in (("{", "cannot be read"), ("[1]", "holds no object")):
+    for text, says in (("{", "cannot be read"), ("[1]", "is not a JSON object")):
         broken.write_text(text)
         with pytest.raises(ConfigError, match=says):
             find_target(str(broken))

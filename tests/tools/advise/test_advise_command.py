@@ -148,7 +148,7 @@ def test_a_trace_of_prompts_alone_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "prompts.jsonl"
     file.write_text('{"messages": [{"role": "user", "content": "hello"}]}\n')
     told = run("--target", "llama-3.1-8b", "--gpu", "H200", "--trace", str(file), "--tokenizer", "bytes")
-    assert told.exit_code == 2 and "no answers in it" in told.output
+    assert told.exit_code == 2 and "contains no answers" in told.output
 
 
 @pytest.mark.parametrize("more", ["", ", '--json'"])

@@ -199,7 +199,7 @@ def test_all_of_eight_drafts_is_not_all_of_them() -> None:
     advice = advise(ask(profiles=[few]))
     [head] = [line for line in advice.lines if line.candidate.method == "eagle3"]
     assert not head.candidate.yours and head.verdict == TRY
-    assert any("8 drafts is no evidence" in note for note in head.candidate.notes)
+    assert any("8 drafts is too small" in note for note in head.candidate.notes)
 
 
 def test_without_a_trace_model_free_methods_are_not_known() -> None:
@@ -268,5 +268,5 @@ def test_a_load_that_pays_alone_is_named_where_one_k_must_serve_all() -> None:
 
 def test_a_reason_against_everything_stands_without_figures() -> None:
     advice = advise(ask("qwen3-0.6b"))
-    assert "which the roofline leaves out" in advice.against[0]
+    assert "which the roofline does not model" in advice.against[0]
     assert all(not line.by_load for line in advice.lines)

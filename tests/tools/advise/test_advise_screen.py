@@ -97,7 +97,7 @@ def test_a_server_that_has_hardly_drafted_is_no_evidence(monkeypatch: pytest.Mon
     monkeypatch.setattr("augury.tools.advise.served.scrape", lambda server: None)
     monkeypatch.setattr("augury.tools.advise.served.readings", lambda scraped: {"m": reading})
     traffic, profile, _ = served("http://here", Traffic())
-    assert profile is None and "drafted 8 times" in traffic.notes[0]
+    assert profile is None and "drafted only 8 times" in traffic.notes[0]
     reading.counters["drafts"] = 800.0
     traffic, profile, _ = served("http://here", Traffic())
     assert profile is not None and not traffic.notes

@@ -61,7 +61,7 @@ OF_VLLM = page(None).replace("augury:method_info", "augury:other_info")
 
 def test_a_server_that_names_no_method_is_refused() -> None:
     said = run(OF_VLLM)
-    assert said.startswith("failed") and "names no method" in said and "give --method" in said
+    assert said.startswith("failed") and "does not report its method" in said and "give --method" in said
 
 
 @pytest.mark.parametrize("method", ["eagle3", "ngram", "ngram_gpu", "suffix"])

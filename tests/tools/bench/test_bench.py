@@ -84,7 +84,7 @@ def test_agreement(record: Measurements) -> None:
     assert found["augury-ngram", "augury"].first_difference == 2
     said = agreement_lines(list(found.values()))
     assert ("augury gives the tokens of transformers in 2 of 2 answers", True) in said
-    assert ("  chat, batch 1: 1 of 2, the first to part does so at token 2", False) in said
+    assert ("  chat, batch 1: 1 of 2, the first difference is at token 2", False) in said
     assert parting([1, 2], [1, 2]) is None and parting([1, 2], [1]) == 1
     assert agreement(Key("chat", 1, "a"), "b", {0: [1], 3: [2]}, {0: [1]}).total == 1
 

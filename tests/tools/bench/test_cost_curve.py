@@ -268,7 +268,7 @@ def test_the_curve_is_measured_on_the_engine_itself(
         (m, r) for m in ("ngram", "suffix") for r in (1, 3)
     }
     assert curve.file.model["layers"] == 2 and curve.file.conditions["threads"] == 1
-    assert "ms of a step, 16 tokens behind" in told.output and picture.stat().st_size > 1000
+    assert "ms of a step at a context of 16 tokens" in told.output and picture.stat().st_size > 1000
     assert all(len(line) <= 80 for line in told.stdout.splitlines() if "stored in" not in line)
 
 

@@ -4,13 +4,22 @@ from __future__ import annotations
 
 import pytest
 
-from augury.tools.certify.ties import parted
+from augury.tools.certify.suite.ask import Said
+from augury.tools.certify.suite.cells import Broken
+from augury.tools.certify.suite.pair import PairTally
+from augury.tools.certify.ties import TOLERANCE, parted
 from augury.tools.shared.endpoint import Completion
 
 
 def answer(token: str, score: float, others: float) -> Completion:
     """`[` and then one token far below the likeliest, which a grammar forbids."""
     return Completion(("[", token), ({"[": 0.0}, {" The": others, token: score}))
+
+
+def said_of(token: str, score: float, finish: str, listed: bool = True) -> Said:
+    """An answer as a server gives it, with its tokens or without."""
+    whole = answer(token, score, -9.0)
+    return Said(f"[{token}", whole if listed else whole.joined(), finish, {})
 
 
 @pytest.mark.parametrize(
@@ -40,3 +49,19 @@ def test_a_token_that_would_have_been_listed_is_no_tie() -> None:
 def test_without_any_score_in_common_nothing_is_explained() -> None:
     found = parted(Completion(("a",), ({"a": -5.0},)), Completion(("b",), ({"b": -5.0},)))
     assert found is not None and not found.near_tie
+
+
+@pytest.mark.parametrize(
+    ("got", "says"),
+    [
+        (said_of("a", -0.1, "length"), "with the same tokens, but finish_reason 'length' instead of 'stop'"),
+        (said_of("b", -5.0, "stop"), "first at token 2"),
+        (said_of("b", -5.0, "stop", listed=False), "unexplained: no tokens are listed"),
+    ],
+)
+def test_a_red_cell_says_where_answers_differ(got: Said, says: str) -> None:
+    tally = PairTally(TOLERANCE)
+    tally.same("greedy", "Hi", said_of("a", -0.1, "stop"), got)
+    with pytest.raises(Broken, match=f"greedy: 1 of 1 answers differ, {says}") as raised:
+        tally.figures()
+    assert raised.value.evidence["finish"] == ["stop", got.finish]

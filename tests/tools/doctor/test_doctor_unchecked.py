@@ -77,7 +77,10 @@ def test_many_things_left_open_take_one_line(tmp_path: Path) -> None:
         (tmp_path / f"{number}.sh").write_text(f"vllm serve a/b{number} {EAGLE}\n")
     shown = CliRunner().invoke(app, ["doctor", str(tmp_path)]).stdout.splitlines()
     assert sum("not checked: " in line for line in shown) == 1
-    assert "18 things for lack of files" in shown[-2] and "--drafter DIR would tell more of 9 commands" in shown[-2]
+    assert (
+        "18 things for lack of files" in shown[-2]
+        and "--drafter DIR would allow more checks of 9 commands" in shown[-2]
+    )
 
 
 # --- what names tell -----------------------------------------------------------------------------------------------

@@ -181,7 +181,7 @@ def test_a_link_to_an_endless_device(tmp_path: Path) -> None:
     model = tmp_path / "model"
     model.mkdir()
     (model / "config.json").symlink_to("/dev/zero")
-    one_error(bounded("doctor", SPEC, "--target", str(model)), "config.json", "no regular file")
+    one_error(bounded("doctor", SPEC, "--target", str(model)), "config.json", "not a regular file")
     one_error(bounded("suffix", "show", str(link)), "not a suffix cache")
 
 

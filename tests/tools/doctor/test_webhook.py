@@ -66,7 +66,7 @@ def test_what_will_not_run_or_is_left_out_is_allowed(running: Running, more: dic
     [
         (b"", b"not JSON"),
         (b"[" * 100_000, b"not JSON"),
-        (b"[]", b"no AdmissionReview"),
+        (b"[]", b"not an AdmissionReview"),
         (b'{"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1beta1"}', b"admissionReviewVersions"),
         (b'{"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1"}', b"uid"),
         (json.dumps(review({}, uid=7)).encode(), b"uid"),

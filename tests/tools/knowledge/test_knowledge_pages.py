@@ -46,7 +46,7 @@ def test_the_page_of_mtp_reads_as_written_down() -> None:
         '  start with:  {"method": "mtp", "num_speculative_tokens": 1}',
         "  drafts from: layers in the target's own files; reads the target's last hidden state",
         "  in vLLM:     0.11 and later",
-        "  in health:   60% to 90% of the drafted tokens accepted, 1.6 to 1.9 tokens a step (K=1, DeepSeek-V3 class, "
+        "  healthy:     60% to 90% of the drafted tokens accepted, 1.6 to 1.9 tokens a step (K=1, DeepSeek-V3 class, "
         "n_predict=1)",
     ]
     assert any("[mtp-target-without]" in line for line in page) and page[-1].startswith("  source:")

@@ -39,10 +39,10 @@ def test_an_address_is_split_from_its_password(url: str, base: str, header: str 
     ("url", "says"),
     [
         ("h:70000", "the last one is 65535"),
-        ("http://u:hunter2", "no port"),
+        ("http://u:hunter2", "is not a port"),
         ("http://u:1/hunter2@host", "%2F"),
-        ("ftp://u:hunter2@host", "no address"),
-        ("http://u:hunter2@", "no address"),
+        ("ftp://u:hunter2@host", "not an address"),
+        ("http://u:hunter2@", "not an address"),
     ],
 )
 def test_wrong_addresses_are_refused_without_their_password(url: str, says: str) -> None:

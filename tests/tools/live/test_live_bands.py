@@ -118,7 +118,7 @@ def stopped(engine: Engine, tokens: int, drafts: int = 0) -> list[Engine]:
 def test_a_server_that_drafts_nothing_now_does_not_pass(words: tuple[str, ...]) -> None:
     code, found, shown = run("check", stopped(started(NORMAL), 400), *words)
     assert code == 1 and states(found)["drafts"] == "fail" and found["verdict"] == "fail"
-    assert "beside 398 tokens" in shown and "before: 100% of tokens" in shown
+    assert "for 398 tokens" in shown and "before: 100% of tokens" in shown
     code, found, _ = run("diagnose", stopped(started(NORMAL), 400))
     assert code == 1 and "drafts-stopped" in [one["id"] for one in found["seen"]]
     assert found["causes"][0]["cause"] == "the drafter died while the server ran"

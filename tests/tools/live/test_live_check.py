@@ -110,7 +110,7 @@ def test_an_idle_server_and_a_restart_are_said() -> None:
     anew = text(Moment([started(EAGLE3, drafts=50)]))
     with staged(made("healthy-eagle3")[0], anew) as stage:
         found = json.loads(run("check", stage.url, "--interval", "0.1", "--json").stdout)["models"][0]
-    assert found["window"]["restarted"] and any("was started anew" in remark for remark in found["remarks"])
+    assert found["window"]["restarted"] and any("the server restarted" in remark for remark in found["remarks"])
     assert found["window"]["per_second"]["drafts"] is None
 
 

@@ -20,7 +20,7 @@ from augury.tools.live.diagnose.baseline import Speeds, compared, of_file
 from augury.tools.live.diagnose.diagnosis import TOLD_BY, diagnose
 from augury.tools.live.release import release_in
 
-REFUSED = "the configuration was refused, or dropped without a word (0.9.1 to 0.15)"
+REFUSED = "the configuration was refused, or silently dropped (0.9.1 to 0.15)"
 EAGLE_CONFIG = '{"method": "eagle3", "model": "x/eagle3-head", "num_speculative_tokens": 3}'
 COMMANDS = re.compile(r"augury (bench serve|[a-z]+)((?: (?:--[\w-]+|[A-Z]+|[\d,]+|ngram|suffix))*)")
 

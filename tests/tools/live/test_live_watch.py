@@ -163,7 +163,7 @@ def test_leaving_puts_the_terminal_right(leave: str) -> None:
 
 def test_a_resize_shows_at_once() -> None:
     with staged(*HEALTHY) as one, staged(*HEALTHY) as two, terminal(one.url, two.url) as child:
-        child.expect("q leaves")
+        child.expect("q quits")
         child.setwinsize(40, 140)
         child.expect("╮(\x1b\\[[0-9;]*m)*╭")  # two panels side by side
         child.send("q")

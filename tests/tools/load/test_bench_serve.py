@@ -76,7 +76,7 @@ def test_bench_still_runs_bare_and_knows_serve() -> None:
     assert "--peers" in shown and "serve" in shown
     assert "--concurrency" in bench("--help").stdout
     before = CliRunner().invoke(app, ["bench", "--batch", "4", "serve", "http://x"], prog_name="augury")
-    assert before.exit_code == 2 and "--batch stands before 'serve'" in before.stderr
+    assert before.exit_code == 2 and "--batch comes before 'serve'" in before.stderr
 
 
 def test_a_config_file_may_hold_its_flags(server: str, tmp_path: Path) -> None:
@@ -170,7 +170,7 @@ def test_figures_are_what_the_server_did(server: str, tmp_path: Path) -> None:
         "--compare",
         str(saved),
     )
-    assert "not the same in both: temperature 1.0 now, 0.0 then" in again.stdout and "tok/s a user: " in again.stdout
+    assert "not the same in both: temperature 1.0 now, 0.0 then" in again.stdout and "tok/s per user: " in again.stdout
 
 
 def test_the_screen_says_which_latency_is_honest(server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -181,7 +181,7 @@ def test_the_screen_says_which_latency_is_honest(server: str, tmp_path: Path, mo
         ).stdout
         assert max(len(line) for line in shown.splitlines()) <= int(columns)
         assert " ".join(HONEST.split()) in " ".join(shown.split())
-        assert "…" not in shown and "a user" in shown and "accepted" in shown
+        assert "…" not in shown and "per user" in shown and "accepted" in shown
 
 
 def test_chunks_are_counted_where_the_server_does_not_say(server: str, tmp_path: Path) -> None:

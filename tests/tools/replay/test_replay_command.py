@@ -47,7 +47,7 @@ def test_json_profile_and_plot(trace: Path, tmp_path: Path) -> None:
         assert set(one["per_category"]) == {"t0", "t1"} and set(extra["by_turn"]) == {"1", "2"}
         assert sum(one["acceptance_length_histogram"].values()) == extra["drafted_steps"]
         assert extra["last_tenth"]["tokens_per_step"] > 3
-    assert found["torn"] == [f"{trace}, line 14"] and "skipped a torn record" in done.stderr
+    assert found["torn"] == [f"{trace}, line 14"] and "skipped a truncated record" in done.stderr
     assert read_profile(profile) == found["profiles"][found["best"]]
     assert plot.read_bytes()[:4] == b"\x89PNG"
 
@@ -102,7 +102,7 @@ def test_answers_sent_again_are_counted_once(tmp_path: Path) -> None:
     cache = tmp_path / "c.sfx"
     built = json.loads(augury("suffix", "build", grown, "-o", cache, "--tokenizer", "bytes", "--json").stdout)
     assert built["responses"] == 3, "an engine would have learnt each answer once"
-    assert "3 responses came again" in augury("replay", grown, "--tokenizer", "bytes", "--method", "ngram").stdout
+    assert "3 responses were resent" in augury("replay", grown, "--tokenizer", "bytes", "--method", "ngram").stdout
 
 
 def test_tenants_share_nothing(tmp_path: Path) -> None:

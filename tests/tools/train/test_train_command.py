@@ -107,7 +107,7 @@ def test_the_help_names_every_kind() -> None:
     [
         (["hydra"], "augury train hydra: unknown; there are draft_model, pard, eagle, eagle3"),
         (["medusa", "--depth", "2"], "--k 3: medusa drafts --depth tokens at most; write --depth 3"),
-        (["dflash", "--vocabulary", "100"], "--vocabulary 100: dflash has all of the target's words"),
+        (["dflash", "--vocabulary", "100"], "--vocabulary 100: dflash uses the target's whole vocabulary"),
         (["eagle3", "--epochs", "0"], "--epochs 0"),
         (["eagle3", "--epochs", "inf"], "--epochs inf: write a finite number"),
         (["eagle3", "--minutes", "inf"], "--minutes inf: write a finite number"),
@@ -119,9 +119,9 @@ def test_the_help_names_every_kind() -> None:
         (["eagle3", "--held-out", "absent.txt"], "--held-out absent.txt: No such file"),
         (["eagle3", "--epochs", "1e300"], "--epochs 1e+300: 10,000 at most"),
         (["eagle3", "--gpu", "H100"], "--gpu H100: only a --plan is for another GPU"),
-        (["eagle3", "--answers", "asked.txt"], "--answers asked.txt: no directory can be made there"),
+        (["eagle3", "--answers", "asked.txt"], "--answers asked.txt: the directory cannot be created"),
         (["eagle3", "--vocabulary", "1000"], "--vocabulary 1000: the target has only 260 words"),
-        (["mtp", "--layers", "3"], "--layers 3: mtp is no stack of layers; draft_model, pard, medusa, dflash are"),
+        (["mtp", "--layers", "3"], "--layers 3: mtp is not a stack of layers; draft_model, pard, medusa, dflash are"),
         (["draft_model", "--layers", "9"], "--layers 9: the target has 2, and a draft_model must have fewer"),
     ],
 )

@@ -102,7 +102,7 @@ def test_a_server_of_ours_by_its_requests(server: Served, prompts: Path) -> None
     canary = json.loads(run(server.url, "--canary-url", server.url, *words).stdout)
     assert {arm["name"] for arm in canary["loads"][0]["arms"]} == {"plain", "canary"}
     refused = run(server.url, "--tokens", "9", *words)
-    assert refused.exit_code == 2 and "4 at most" in refused.output
+    assert refused.exit_code == 2 and "with at most 4" in refused.output
 
 
 @pytest.mark.parametrize(

@@ -147,7 +147,7 @@ def test_what_was_run_before_ctrl_c_is_reported(runs: int, capsys: pytest.Captur
     }
     found = report_of(races, [CHAIN], choose(races, [CHAIN]), {}, {}, conditions)
     show(found)
-    assert "Stopped before its end" in capsys.readouterr().out
+    assert "Stopped early" in capsys.readouterr().out
     assert "<svg" in tuning_page(found)
 
 

@@ -35,7 +35,7 @@ def read_raw_config(directory: Path) -> dict[str, Any]:
     except (OSError, ValueError, RecursionError) as error:
         raise ModelError(f"{directory / 'config.json'} cannot be read ({error}); fetch it again.") from None
     if not isinstance(raw, dict):
-        raise ModelError(f"{directory / 'config.json'} holds no object.")
+        raise ModelError(f"{directory / 'config.json'} is not a JSON object.")
     return raw
 
 
@@ -112,7 +112,7 @@ def _opened(path: Path) -> Iterator[Any]:
 def _unpickled_table(path: Path) -> dict[str, Tensor]:
     loaded = unpickled(path)
     if not isinstance(loaded, dict):
-        raise ModelError(f"{path} is no table of tensors.")
+        raise ModelError(f"{path} is not a dictionary of tensors.")
     tensors = {str(name): tensor.detach() for name, tensor in loaded.items() if isinstance(tensor, Tensor)}
     odd = next((name for name, tensor in tensors.items() if tensor.layout != torch.strided), None)
     if odd is not None:
@@ -228,7 +228,7 @@ class Weights:
         found = {"missing": self._missing, "wrong shape": self._wrong, "unusable": self._unusable, "unexpected": extra}
         faults = [f"{fault}: {_some(names)}" for fault, names in found.items() if names]
         if faults:
-            raise ModelError(f"{self.directory} is no {what} for this target; {'; '.join(faults)}")
+            raise ModelError(f"{self.directory} holds no {what} for this target; {'; '.join(faults)}")
 
 
 def _some(names: list[str]) -> str:

@@ -32,7 +32,7 @@ FORWARD = ("self", "metadata", "draft_probs", "logits", "sampling_metadata")
 NOT_DRAWN = -1  # fills a request's row after its last token
 RUNNERS = (
     'Rule "%s" on the V1 runner: seeded texts equal those of plain decoding on the V1 runner. vLLM may choose V2 where '
-    "nothing is drafted, and V2 draws other noise: start such a server with VLLM_USE_V2_MODEL_RUNNER=0 too."
+    "nothing is drafted, and V2 draws different noise: start such a server with VLLM_USE_V2_MODEL_RUNNER=0 too."
 )
 
 logger = logging.getLogger("vllm.augury")

@@ -18,7 +18,7 @@ def admit() -> None:
     fields = SpeculativeConfig.__dataclass_fields__
     known = get_args(fields[KEY].type) if KEY in fields else ()
     if "standard" not in known:
-        raise DoesNotFit(f"speculative_config.{KEY} is not what it was")
+        raise DoesNotFit(f"speculative_config.{KEY} is not defined as expected")
     if RULE in known:
         return
     theirs, wider = fields[KEY].type, Literal[(*known, RULE)]

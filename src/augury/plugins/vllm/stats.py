@@ -26,10 +26,10 @@ def _metrics() -> tuple[Counter, Counter, Gauge, Gauge, Gauge]:
     per_position, rejected, length, share, speed_up = METRICS
     return (
         Counter(per_position, "Tokens drafted, by position.", (*LABELS, "position")),
-        Counter(rejected, "Tokens drafted in vain.", LABELS),
-        _gauge(length, f"Tokens a drafted step of a request gave, over {RECENT} steps."),
+        Counter(rejected, "Drafted tokens that were rejected.", LABELS),
+        _gauge(length, f"Tokens per drafted step of a request, over {RECENT} steps."),
         _gauge(share, f"Share of drafted tokens rejected, over {RECENT} steps."),
-        _gauge(speed_up, f"Times plain decoding, with rows at {ROW_COST} of a pass, over {RECENT} drafted steps."),
+        _gauge(speed_up, f"Estimated speed-up over plain decoding, with {ROW_COST} as row cost, over {RECENT} steps."),
     )
 
 

@@ -111,9 +111,9 @@ export class Answer {
       parts.push(`${percent(this.accepted / this.drafted)} of ${this.drafted} drafted tokens accepted`);
       parts.push(`mean length ${(1 + this.accepted / drafts).toFixed(2)}`);
     } else if (this.metrics?.enabled === false) parts.push(`no drafts: ${this.metrics.why}`);
-    else parts.push("nothing to guess from");
+    else parts.push("nothing to draft from");
     if (stopped) parts.push("stopped");
-    else if (this.ended === "length") parts.push("ended at the most tokens set");
+    else if (this.ended === "length") parts.push("stopped at the token limit");
     return parts.join(" · ");
   }
 

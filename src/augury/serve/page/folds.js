@@ -2,7 +2,7 @@
 
 import { make } from "./dom.js";
 
-const TITLES = { reasoning: () => "Reasoning", call: (name) => `Call of ${name}` };
+const TITLES = { reasoning: () => "Reasoning", call: (name) => `Call to ${name}` };
 
 /** What a chunk's delta says, piece by piece: what was said, reasoned, called. */
 export function pieces(delta) {

@@ -81,7 +81,7 @@ def named_parsers(tool: str | None, reasoning: str | None) -> Parsers:
         ("--reasoning-parser", reasoning, REASONING_PARSERS),
     ):
         if name is not None and name not in known:
-            raise ConfigError(f"{flag} {name}: there is no such parser here; there are {', '.join(sorted(known))}.")
+            raise ConfigError(f"{flag} {name}: unknown parser; known are {', '.join(sorted(known))}.")
     return Parsers(tool, reasoning)
 
 

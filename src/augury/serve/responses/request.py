@@ -62,7 +62,9 @@ class ResponsesRequest(Generation):
             try:
                 written(getattr(self, name))
             except (ValueError, RecursionError):
-                why = "it holds a lone surrogate or an infinite number, or nests too deep; the response repeats it."
+                why = (
+                    "it holds a lone surrogate or an infinite number, or is nested too deeply; the response repeats it."
+                )
                 raise ApiError(400, f"{name}: {why}", name) from None
         if "message.output_text.logprobs" in (self.include or ()):
             raise ApiError(400, f"include: {REFUSED['top_logprobs'][1]}.", "include")

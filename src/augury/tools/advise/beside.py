@@ -34,7 +34,8 @@ class PredictedBesideMeasured:
         told = self.as_drafted.decode
         if self.measured is None:
             return (
-                "the server does not measure itself (only `auto` does): `augury bench serve` against a plain one tells"
+                "the server does not measure itself (only `auto` does): compare it with a plain server by "
+                "`augury bench serve`"
             )
         low, high = self.interval or (self.measured, self.measured)
         if low <= told.high and told.low <= high:
@@ -63,7 +64,7 @@ def lay_beside(advice: Advice, reading: Reading) -> PredictedBesideMeasured:
     if not reading.speculates or not drafts:
         raise ConfigError("--check: the server has drafted nothing yet, or does not speculate: --url advises it.")
     if reading.method is None:
-        raise ConfigError("--check: the server names no method that it drafts with, as vLLM's do not: give --method.")
+        raise ConfigError("--check: the server does not report its method (vLLM never does): give --method.")
     line = next((one for one in advice.lines if one.candidate.method in _alike(reading.method)), None)
     if line is None:
         raise ConfigError(f"--check: {reading.method} is not among the methods that advise weighs for this target.")

@@ -187,7 +187,7 @@ def _profiled(profile: Mapping[str, Any], method: str, config: dict[str, Any]) -
     model = conditions.get("model", conditions.get("target"))
     told = f"your profile, K={profile['num_speculative_tokens']}" + (f", {model}" if isinstance(model, str) else "")
     drafts = drafts_of(profile)
-    few = f"a profile of {drafts} drafts is no evidence, {ENOUGH_DRAFTS} are; its interval says so"
+    few = f"a profile of {drafts} drafts is too small ({ENOUGH_DRAFTS} are needed); hence the wide interval"
     enough = drafts >= ENOUGH_DRAFTS
     return Candidate(method, config, told, enough, from_profile(profile), notes=() if enough else (few,))
 

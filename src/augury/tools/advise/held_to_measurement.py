@@ -1,4 +1,4 @@
-"""Does `augury advise` tell the truth? Predicted speed-ups against measured ones, on prompts that fitted nothing.
+"""Does `augury advise` tell the truth? Predicted speed-ups against measured ones, on prompts not used for fitting.
 
     python -m augury.tools.advise.held_to_measurement --curve curve.json edit code=humaneval.jsonl maths=gsm8k.jsonl
 

@@ -55,8 +55,8 @@ def _prefixes(asked: AdviceInputs) -> list[str]:
         return []
     used = "" if asked.traffic.cached == share else f"; the server's own {asked.traffic.cached:.0%} is used"
     return [
-        f"prefixes: {share:.0%} of the prompt tokens begin an earlier request of the trace, in blocks of {BLOCK}; a "
-        f"cache that forgets nothing finds as many{used}. The table is of decoding alone, whatever the cache finds"
+        f"prefixes: {share:.0%} of the prompt tokens begin an earlier request of the trace, in blocks of {BLOCK}; an "
+        f"unbounded prefix cache would find as many{used}. The table is of decoding alone, whatever the cache finds"
     ]
 
 
@@ -100,7 +100,7 @@ def surer(asked: AdviceInputs, lines: list[JudgedMethod]) -> tuple[str, ...]:
         found.append(f"{asked.traffic.requests} answers are few: the intervals shrink with the root of their number")
     if not asked.measured:
         found.append(
-            "a roofline knows nothing of your engine: compare a step time of your server with plain_step_ms in --json"
+            "a roofline does not model your engine: compare a step time of your server with plain_step_ms in --json"
         )
     guessed = [line.candidate.method for line in lines if not line.candidate.yours and line.verdict != UNKNOWN]
     if guessed:

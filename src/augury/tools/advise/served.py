@@ -37,7 +37,7 @@ def served(url: str, traffic: Traffic, method: str | None = None) -> tuple[Traff
     reading = replace(reading, method=reading.method or name)
     told, drafts = traffic_of(reading, traffic, url), reading.counters.get("drafts", 0.0)
     if 0 < drafts < ENOUGH_DRAFTS:
-        note = f"the server has drafted {drafts:.0f} times, no evidence of its acceptance ({ENOUGH_DRAFTS} are)"
+        note = f"the server has drafted only {drafts:.0f} times; {ENOUGH_DRAFTS} are needed to judge its acceptance"
         return replace(told, notes=(*told.notes, f"{note}: not used")), None, reading
     return told, profile_of(reading, url), reading
 
@@ -61,9 +61,7 @@ def traffic_of(reading: Reading, traffic: Traffic, url: str) -> Traffic:
     if traffic.requests:
         return now
     if finished < ENOUGH:
-        raise ConfigError(
-            f"{url}: {finished:.0f} requests have finished, which tells nothing; wait for {ENOUGH}, or give --trace."
-        )
+        raise ConfigError(f"{url}: only {finished:.0f} requests have finished; wait for {ENOUGH}, or give --trace.")
     return replace(
         now,
         prompt_tokens=counted.get("prompt_tokens", 0.0) / finished,

@@ -70,7 +70,7 @@ def _read_config(path: Path) -> ModelFacts:
     except (OSError, ValueError, RecursionError) as error:
         raise ConfigError(f"--target {path}: cannot be read as JSON ({' '.join(str(error).split())}).") from None
     if not isinstance(raw, dict):
-        raise ConfigError(f"--target {path}: holds no object; a model's config.json is needed.")
+        raise ConfigError(f"--target {path} is not a JSON object; a model's config.json is needed.")
     return ModelFacts(str(path), raw, path.parent)
 
 

@@ -50,7 +50,7 @@ class Recorded:
         self.scripts: list[Script] = list(decoded_once(read))
         self.source = source
         if not self.scripts:
-            raise ConfigError(f"{source}: no answers in it; advice needs what the model said, not only prompts.")
+            raise ConfigError(f"{source} contains no answers; advice needs the model's answers, not only prompts.")
 
     def _seen(self, conversations: Iterable[Conversation]) -> Iterator[Conversation]:
         for conversation in conversations:

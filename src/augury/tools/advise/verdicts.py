@@ -59,8 +59,8 @@ def against_all(asked: AdviceInputs, predictor: Predictor) -> tuple[str, ...]:
         found.append(why)
     if asked.shape is not None and not asked.measured and asked.shape.parameters < SMALL:
         found.append(
-            f"{asked.shape.parameters / 1e9:.2f}B weights: on a GPU such a step is mostly the host's, which the "
-            "roofline leaves out, and drafts make that longer"
+            f"{asked.shape.parameters / 1e9:.2f}B weights: on a GPU such a step is mostly host time, which the "
+            "roofline does not model and drafting adds to"
         )
     if asked.traffic.answer_tokens <= SHORT:
         found.append(

@@ -78,7 +78,7 @@ def bench(
         tensor_parallel_size,
     )
     if tensor_parallel_size > 1 and (methods or profile or cost_curve):
-        raise ConfigError("--tensor-parallel-size goes with the comparison of contenders alone; leave it out.")
+        raise ConfigError("--tensor-parallel-size works only in the comparison of contenders; leave it out.")
     if dtype not in DTYPES:
         raise ConfigError(f"--dtype {dtype}: use {' or '.join(DTYPES)}.")
     if plot is not None and not plot.parent.is_dir():
@@ -86,7 +86,7 @@ def bench(
     arithmetics = _check_profile(profile, cpu_arithmetic, {"--plot": plot, "--peers": peers})
     _check_methods(methods, retrain, {"--profile": profile, "--peers": peers, "-sc": speculative_config})
     if len(plan.configs) > 1 and (methods or profile or cost_curve):
-        raise ConfigError("-sc goes more than once with the comparison of contenders alone; give it once.")
+        raise ConfigError("-sc may be repeated only in the comparison of contenders; give it once.")
     if cost_curve:
         _check_curve(cost_curve, {"--methods": methods, "--profile": profile, "--peers": peers})
         from augury.tools.bench.cost_curve import run_cost_curve
@@ -172,7 +172,9 @@ def _check_profile(profile: bool, cpu_arithmetic: str, others: dict[str, Any]) -
     if wrong := [name for name in names if name not in ARITHMETICS]:
         raise ConfigError(f"--cpu-arithmetic {wrong[0]}: use {' or '.join(ARITHMETICS)}, or both with a comma.")
     if names and others["--peers"]:
-        raise ConfigError("--cpu-arithmetic and --peers cannot go together: names of peers say theirs; leave one out.")
+        raise ConfigError(
+            "--cpu-arithmetic and --peers cannot go together: peer names already imply the arithmetic; leave one out."
+        )
     if profile and others["--plot"]:
         raise ConfigError("--plot and --profile cannot go together; leave one out.")
     return names
@@ -221,7 +223,7 @@ class BenchCommands(Commands):
         given = [name for name in ctx.params if "COMMANDLINE" in str(ctx.get_parameter_source(name))]
         if given:
             option = "--json" if given[0] == "as_json" else "--" + given[0].replace("_", "-")
-            raise ConfigError(f"{option} stands before {found[0]!r}, whose options come after it.")
+            raise ConfigError(f"{option} comes before {found[0]!r}; the options of {found[0]!r} go after it.")
         self.callback = None
         return found
 

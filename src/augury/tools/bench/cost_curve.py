@@ -112,7 +112,7 @@ def measure_steps(
     for number in range(plan.rounds):
         for context in CONTEXTS:
             for requests in plan.batches:
-                tick(f"round {number + 1}: steps of {requests} requests behind {context} tokens")
+                tick(f"round {number + 1}: steps of {requests} requests at a context of {context} tokens")
                 times[context, requests] += _run(llm, drafter, context, requests, cycles, texts, reading)
     return times, reading
 

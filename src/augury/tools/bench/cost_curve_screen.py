@@ -15,8 +15,8 @@ from augury.tools.advise.curve import CostCurve
 from augury.tools.bench.screen import QUIET
 
 LEGEND = (
-    "ms: median of the steps of that size, quartiles behind it; a row is a known token or a drafted one. x: times a "
-    "step without drafts. Drafting is not in it, it stands by itself."
+    "ms: median of the steps of that size, quartiles in parentheses; a row is a known token or a drafted one. x: times "
+    "a step without drafts. Drafting is not included; it is listed separately."
 )
 
 
@@ -34,7 +34,7 @@ def show(console: Console, curve: CostCurve, file: Path | None) -> None:
     for context in contexts:
         console.print(table_of(curve, context, sizes))
     reading = curve.file.reading
-    console.print(f"reading a prompt: {reading.ms:.2f} ms a token ({reading.low:.2f}-{reading.high:.2f})")
+    console.print(f"prefill: {reading.ms:.2f} ms per token ({reading.low:.2f}-{reading.high:.2f})")
     for point in curve.file.drafting:
         many = "1 request" if point.requests == 1 else f"{point.requests} requests"
         console.print(
@@ -43,7 +43,7 @@ def show(console: Console, curve: CostCurve, file: Path | None) -> None:
         )
     disturbed = curve.file.conditions.get("disturbance", 0.0)
     if disturbed > QUIET:
-        console.print(f"not a quiet machine: other processes took {disturbed:.0%} of it meanwhile", style="yellow")
+        console.print(f"the machine was not quiet: other processes used {disturbed:.0%} of it", style="yellow")
     if file is not None:
         console.print(f"stored in {file}; use it: augury advise --target ... --cost-curve {file}", soft_wrap=True)
     console.print(LEGEND, style="dim")
@@ -52,7 +52,7 @@ def show(console: Console, curve: CostCurve, file: Path | None) -> None:
 
 def table_of(curve: CostCurve, context: int, sizes: list[int]) -> Table:
     """One context: a row per row count, two columns per number of requests; three of those fit eighty columns."""
-    title = f"ms of a step, {context} tokens behind"
+    title = f"ms of a step at a context of {context} tokens"
     table = Table(title=title, title_justify="left", title_style="bold", box=SIMPLE)
     table.add_column("rows each", justify="right")
     for size in sizes:

@@ -200,6 +200,6 @@ def show(console: Console, report: dict[str, Any]) -> None:
         console.print(f"left out: {name}: {reason}", style="yellow", soft_wrap=True)
     disturbed = report["conditions"]["disturbance"]
     if disturbed > QUIET:
-        console.print(f"not a quiet machine: other processes took {disturbed:.0%} of it meanwhile", style="yellow")
+        console.print(f"the machine was not quiet: other processes used {disturbed:.0%} of it", style="yellow")
     console.print(LEGEND, style="dim")
     console.print(conditions_line(report["conditions"]), style="dim")

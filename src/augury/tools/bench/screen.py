@@ -97,7 +97,7 @@ def agreement_lines(agreements: list[AnswerMatch]) -> list[tuple[str, bool]]:
         lines.append((f"{contender} gives the tokens of {other} in {equal} of {total} answers", equal == total))
         for found in pair:
             if not found.whole:
-                where = f"{found.equal} of {found.total}, the first to part does so at token {found.first_difference}"
+                where = f"{found.equal} of {found.total}, the first difference is at token {found.first_difference}"
                 lines.append((f"  {found.prompts}, batch {found.batch}: {where}", False))
     return lines
 
@@ -114,7 +114,7 @@ def show(
         console.print(f"left out: {name}: {reason}", style="yellow", soft_wrap=True)
     disturbed = report["conditions"]["disturbance"]
     if disturbed > QUIET:
-        console.print(f"not a quiet machine: other processes took {disturbed:.0%} of it meanwhile", style="yellow")
+        console.print(f"the machine was not quiet: other processes used {disturbed:.0%} of it", style="yellow")
     console.print(
         "tok/s: new tokens over the whole time, reading the prompts included; median of the rounds. Ratios are medians "
         "of the ratio in each round. Acceptance: accepted of drafted tokens; length: tokens from a drafted pass.",

@@ -108,7 +108,7 @@ def _sessions(traces: list[Path], tokenizer: str, limit: int | None) -> list[Ses
         found = sessions_of(scripts(reader, encoder(tokenizer)))
     warn(reader)
     if not found:
-        raise ConfigError(f"{', '.join(map(str, traces))}: no answers in it; a plan needs what the model said.")
+        raise ConfigError(f"{', '.join(map(str, traces))}: no answers; a plan needs the model's answers.")
     return found
 
 

@@ -13,8 +13,8 @@ from augury.tools.capacity.simulate import SimulationResult
 
 MEANING = (
     "TTFT: seconds to the first token, the wait included. TPOT: milliseconds a token after it. hits: prompt tokens "
-    "found in the replica's cache. held: later turns that went where their session was. reading: time spent on "
-    "prompts. running: requests at a time on a replica."
+    "found in the replica's cache. held: later turns routed to the replica that has their session. reading: time spent "
+    "on prompts. running: requests at a time on a replica."
 )
 RULE = (
     "Sessions of the trace arrive as a Poisson process, a copy of one each, and share only what the trace's sessions "

@@ -44,7 +44,7 @@ def certify(
     ] = None,
     prompts: Annotated[
         Path | None,
-        typer.Option("--prompts", "--prompts-file", help='One a line, or JSONL with "prompt" or "messages".'),
+        typer.Option("--prompts", "--prompts-file", help='One per line, or JSONL with "prompt" or "messages".'),
     ] = None,
     max_tokens: Annotated[int, typer.Option(min=1, help="Tokens of each answer that is compared.")] = 64,
     temperature: Annotated[

@@ -35,7 +35,7 @@ from augury.verify.rules import RULES
 Asked = str | list[dict[str, Any]]  # a text, or a conversation
 FURTHER = 2  # sampled answers have this many tokens more than a draft: one before it and the bonus token after it
 DEEPEST = 8
-UNSEEN = "it did not happen again when the scores were looked at"
+UNSEEN = "it did not recur when the run was repeated to capture scores"
 LAW_PROMPTS = 2  # prompts whose answers are sampled many times
 
 
@@ -232,7 +232,7 @@ class _Comparison:
         if self.rule == "coupled":
             found.append("Same seed, same text: where every token is equal the law is too, so none was tested.")
         elif not RULES[self.rule].lossless:
-            found.append(f"LOSSY: the rule `{self.rule}` does not promise the plain law; a difference is its nature.")
+            found.append(f"LOSSY: the rule `{self.rule}` does not promise the plain law; a difference is expected.")
         if law is not None and not law.places:
             found.append("Too few samples for a test of the law, so nothing was certified; raise --samples.")
         if not self.fast.engine.stats.spec.num_drafts:

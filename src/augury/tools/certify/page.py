@@ -41,7 +41,7 @@ def _law_parts(report: ComparisonReport) -> list[str]:
     for i, place in enumerate(law.places):
         loud = law.adjusted[i] < law.alpha
         size = sum(cell.observed for cell in place.cells) or 1
-        where = f"{place.setting}, prompt {place.prompt + 1}, behind {place.beginning!r}"
+        where = f"{place.setting}, prompt {place.prompt + 1}, after {place.beginning!r}"
         points += [
             Point(
                 c.expected / size,

@@ -19,7 +19,7 @@ from augury.verify.exact_worlds import THIRDS, chain
 ARITHMETIC = (
     "Every draft, every outcome of its tests and every last token, in rational numbers (fractions.Fraction): the "
     "largest total variation between the joint law of the whole text and the target's is {variation}. The engine's own "
-    "tensor code was asked at "
+    "tensor code was checked at "
     "{points:,} points of the uniforms, in float64: it took another path at {wrong}, and its laws differ by at most "
     "{error:.1g} (allowed: {allowed:g})."
 )

@@ -184,7 +184,7 @@ def places_table(law: PlacesVerdict) -> Table:
     title = f"Sampled tokens against plain sampling: {len(law.places)} places" + (
         f", the {WORST} most surprising" if len(law.places) > WORST else ""
     )
-    table = _table(title, "setting", "prompt, behind", "#samples", "#G / df", "#p", "#p, Holm", "#finds\nTV")
+    table = _table(title, "setting", "prompt, after", "#samples", "#G / df", "#p", "#p, Holm", "#finds\nTV")
     for i in order[:WORST]:
         place, fit = law.places[i], law.places[i].fit
         behind = visible(place.beginning) if place.depth else "(start)"

@@ -14,7 +14,7 @@ WEIGHTS = {
     "either": "its own",
     "import path": "your class",
 }
-YOURS = "up to it"  # what a user's class can do depends on the class
+YOURS = "depends on it"  # what a user's class can do depends on the class
 
 
 def methods_table() -> str:

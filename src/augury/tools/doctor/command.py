@@ -174,7 +174,7 @@ def _examined(what: str, asked: CheckedAgainst, skip_others: bool = False) -> It
     elif any(letter in what for letter in " \n\t{"):
         yield examine(what, "", asked)
     else:
-        raise ConfigError(f"{what!r} is no file; name one, or give a whole command such as 'vllm serve MODEL ...'.")
+        raise ConfigError(f"{what!r} is not a file; name one, or give a whole command such as 'vllm serve MODEL ...'.")
 
 
 def _as_far(text: str, name: str, asked: CheckedAgainst) -> Iterator[Examination]:

@@ -129,7 +129,7 @@ def _show_summary(console: Console, examinations: Sequence[Examination], verbose
 
 
 def _helps(how: str, commands: str) -> str:
-    return f"{how} would tell more of {commands}" if how.startswith("--") else f"{how} ({commands})"
+    return f"{how} would allow more checks of {commands}" if how.startswith("--") else f"{how} ({commands})"
 
 
 def _show_unchecked(console: Console, left: Sequence[Unchecked]) -> None:

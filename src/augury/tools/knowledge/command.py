@@ -17,7 +17,7 @@ def list_knowledge(
     markdown: Annotated[bool, typer.Option("--markdown", help="The reference page of the docs.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Every entry: what it says, in one line."""
+    """List every entry on one line."""
     from augury.tools.knowledge.screen import list_entries
 
     list_entries(kind, as_json, markdown)
@@ -28,7 +28,7 @@ def show_knowledge(
     name: Annotated[str, typer.Argument(metavar="ID", help="As the doctor prints it in brackets.")],
     as_json: Json = False,
 ) -> None:
-    """One entry in full: when it applies, why, what to do, where it comes from."""
+    """Show one entry in full: when it applies, why, what to do, where it comes from."""
     from augury.tools.knowledge.screen import show_entry
 
     show_entry(name, as_json)

@@ -65,7 +65,7 @@ def _rows(entry: Entry, card: Method | None) -> Iterator[tuple[str, str]]:
     if card is not None:
         yield "drafts from", f"{DRAFTS_FROM[card.weights]}; reads {READS[card.features]}"
         yield "in vLLM", _in_vllm(card)
-        yield "in health", _health(card)
+        yield "healthy", _health(card)
         for number, warned in enumerate(_warned(card.name)):
             yield ("" if number else "beware of"), f"{warned.headline} [{warned.id}]"
     yield "source", entry.source
@@ -76,7 +76,7 @@ def _in_vllm(card: Method) -> str:
     if card.own:
         return f"never: it is {card.vllm_since}'s own"
     if card.vllm_until is not None:
-        return f"{card.vllm_since} to before {card.vllm_until}; nothing runs it since, and Augury does"
+        return f"{card.vllm_since} to before {card.vllm_until}; since then only Augury runs it"
     said = f"{card.vllm_since} and later"
     if card.vllm_gap is not None:
         said += f", but for {card.vllm_gap[0]} to before {card.vllm_gap[1]}"

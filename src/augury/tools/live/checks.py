@@ -86,18 +86,16 @@ def _drafts(window: Window, expected: Expectation, facts: Mapping[str, Any]) -> 
         said += f", {share:.0%} of tokens"
     if window.since_start:
         said = f"{count:,.0f} since start" + (f", {window.in_interval.drafts:,.0f} now" if window.seconds else "")
-    return Check("drafts", state, said, "more than none", fix, entry)
+    return Check("drafts", state, said, "more than 0", fix, entry)
 
 
 def _stopped(window: Window, facts: Mapping[str, Any], state: State, fix: str, entry: str) -> Check:
     """The drafting of the interval against that of before, which the totals since the start would hide."""
     count = facts["drafts_now"]
-    share = f", {facts['drafted_share_now']:.0%} of" if count else " beside"
+    share = f", {facts['drafted_share_now']:.0%} of" if count else " for"
     said = f"{count:,.0f} in {window.seconds:.3g} s{share} {facts['decoded_now']:,.0f} tokens"
     before = facts.get("drafted_share_earlier")
-    return Check(
-        "drafts", state, said, "more than none" if not before else f"before: {before:.0%} of tokens", fix, entry
-    )
+    return Check("drafts", state, said, "more than 0" if not before else f"before: {before:.0%} of tokens", fix, entry)
 
 
 def _rate(window: Window, expected: Expectation, facts: Mapping[str, Any]) -> Check | None:

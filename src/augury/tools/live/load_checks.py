@@ -18,7 +18,7 @@ def speed_up(window: Window, expected: Expectation, facts: Mapping[str, Any]) ->
     if told is None:
         return None
     if "speed_up" not in facts:
-        return Check("speed-up", "unknown", f"{told:.2f} times, it says", "over its tokens a step")
+        return Check("speed-up", "unknown", f"{told:.2f} times, as reported", "at most its tokens per step")
     state, fix, entry = verdict(facts, "below-plain")
     said, how = f"{facts['speed_up']:.2f} times", "1, by its own estimate"
     if interval is not None:

@@ -13,14 +13,14 @@ def remarks(judged: Judged) -> list[str]:
     window, said = judged.window, []
     if window.restarted:
         said.append(
-            "counters fell during the interval: the server was started anew, or a balancer answered for two of them; "
+            "counters fell during the interval: the server restarted, or a load balancer alternates between two; "
             "figures are since the start"
         )
     elif window.idle:
         said.append(f"no traffic in the interval ({window.seconds:.3g} s); figures are since the start")
     elif window.since_start and window.seconds and window.drafting.drafts:
         few = window.in_interval.drafts
-        said.append(f"{few:.0f} drafts in the interval settle nothing; acceptance is since the start")
+        said.append(f"{few:.0f} drafts in the interval are too few to judge; acceptance is since the start")
     if window.probes and window.in_interval.drafts:
         said.append(
             f"{window.probes} probes were sent: the {window.in_interval.drafts:.0f} drafts of the interval are theirs, "

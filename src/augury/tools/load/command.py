@@ -145,7 +145,7 @@ def _conditions(plan: SweepPlan, servers: list[BenchServer], dataset: str) -> di
         "prompts_reused": plan.reuse or any(marked(one, "") == one for one in plan.prompts),
         "request_rate": "inf" if plan.traffic.rate == float("inf") else plan.traffic.rate,
         "burstiness": plan.traffic.burstiness,
-        "warm_up": "one short request a stream at each concurrency, left out",
+        "warm_up": "one short request per stream at each concurrency, not counted",
     }
 
 

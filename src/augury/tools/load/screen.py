@@ -13,7 +13,7 @@ from augury.tools.shared.terminal import UNSAFE
 
 HONEST = (
     "TPOT is a request's time after its first token over its other tokens. ITL (in the JSON) is between chunks: with "
-    "speculation a chunk holds several tokens, so ITL says nothing of speed."
+    "speculation a chunk holds several tokens, so ITL says nothing about speed."
 )
 DRIFT = (
     "Intervals are 95 %, over requests and stretches of each run. The runs were at different times: what else changed "
@@ -54,7 +54,7 @@ def conditions_line(conditions: dict[str, Any]) -> str:
         conditions["endpoint"],
     ]
     if conditions["request_rate"] != "inf":
-        parts.append(f"{conditions['request_rate']:g} requests a second, burstiness {conditions['burstiness']:g}")
+        parts.append(f"{conditions['request_rate']:g} requests per second, burstiness {conditions['burstiness']:g}")
     reused = "prompts are reused, so prefix caches are warm"
     parts.append(reused if conditions["prompts_reused"] else "each request has a first line of its own")
     if conditions["ignore_eos"]:
@@ -77,9 +77,9 @@ def _table(name: str, levels: list[dict[str, Any]], narrow: bool) -> Table:
         header_style="dim",
         padding=(0, 1 if narrow else 2, 0, 0),
     )
-    names = ["\nstreams", "\nok", "tok/s\nall", "tok/s\na user", "TTFT ms\np50", "\np99", "TPOT ms\np50", "\np99"]
-    names += [] if narrow else ["E2E ms\np50", "requests\na second", "\nfailed"]
-    names += ["drafts\naccepted", "tokens\na step"] if speculates else []
+    names = ["\nstreams", "\nok", "tok/s\nall", "tok/s\nper user", "TTFT ms\np50", "\np99", "TPOT ms\np50", "\np99"]
+    names += [] if narrow else ["E2E ms\np50", "requests\nper second", "\nfailed"]
+    names += ["drafts\naccepted", "tokens\nper step"] if speculates else []
     for column in names:
         table.add_column(column, justify="right", no_wrap=True)
     for level in levels:
@@ -135,7 +135,7 @@ def show_comparison(
         pad_edge=False,
         header_style="dim",
     )
-    for column in ("streams", "tok/s a user", "TPOT p50", "TTFT p50", "tok/s, all"):
+    for column in ("streams", "tok/s per user", "TPOT p50", "TTFT p50", "tok/s, all"):
         table.add_column(column, justify="right", no_wrap=True)
     for one in found:
         table.add_row(str(one.concurrency), said(one.speed), said(one.tpot), said(one.ttft), f"{one.throughput:.2f}x")
@@ -145,7 +145,7 @@ def show_comparison(
         _say(console, DRIFT)
     if differences:
         console.print(f"not the same in both: {'; '.join(differences)}", style="yellow", markup=False)
-    console.print(f"tok/s a user: {verdict(found)}", style="bold", soft_wrap=not console.is_terminal, markup=False)
+    console.print(f"tok/s per user: {verdict(found)}", style="bold", soft_wrap=not console.is_terminal, markup=False)
 
 
 def said(ratio: Ratio) -> str:

@@ -21,7 +21,7 @@ def models(ctx: typer.Context, as_json: Json = False) -> None:
 
 @models_app.command("list")
 def list_models(as_json: Json = False) -> None:
-    """What is in the cache."""
+    """List what is in the cache."""
     from augury.tools.models.screen import list_models as run
 
     run(as_json)
@@ -39,7 +39,7 @@ def pull(
 
 @models_app.command()
 def show(name: Name, as_json: Json = False) -> None:
-    """What is known of a model, without loading it."""
+    """Show what is known about a model, without loading it."""
     from augury.tools.models.screen import show as run
 
     run(name, as_json)

@@ -34,7 +34,7 @@ def list_models(as_json: bool) -> None:
         return None
     width = max(len(entry.name) for entry in found)
     for entry in found:
-        state = "" if entry.ready else "  (stale: made again on next use)"
+        state = "" if entry.ready else "  (stale: rebuilt on next use)"
         console.print(f"{entry.name:<{width}}  {entry.kind:<10}  {size_text(entry.size):>8}{state}", soft_wrap=True)
     console.print(f"in {store.cache_dir()}", style="dim", soft_wrap=True)
     return None
@@ -59,7 +59,7 @@ def show(name: str, as_json: bool) -> None:
     console = output_console()
     for entry in found:
         console.print(f"{entry.name}", style="bold", soft_wrap=True)
-        state = entry.kind if entry.ready else f"{entry.kind}, stale: made again on next use"
+        state = entry.kind if entry.ready else f"{entry.kind}, stale: rebuilt on next use"
         console.print(f"  {state}, {size_text(entry.size)}, from {entry.source}\n  {entry.path}", soft_wrap=True)
     if facts:
         console.print("  " + ", ".join(f"{FACTS[key]} {value}" for key, value in facts.items()), soft_wrap=True)
@@ -80,7 +80,7 @@ def verify(name: str, as_json: bool) -> None:
     checked = actions.verify(name)
     if as_json:
         return print_json({"name": name, "verified": [str(path) for path in checked]})
-    output_console().print(f"{name}: every byte as it was written ({len(checked)} checked)", soft_wrap=True)
+    output_console().print(f"{name}: intact ({len(checked)} checked)", soft_wrap=True)
     return None
 
 

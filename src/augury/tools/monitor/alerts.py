@@ -160,5 +160,5 @@ def first_low(settings: KitSettings, first: str) -> str:
 def none_useful(settings: KitSettings) -> str:
     """The sentence for when not even the first position reaches the bar."""
     if settings.model_based:
-        return "not even the first position reaches it, so serve without speculation until the drafter is mended"
+        return "not even the first position reaches it, so serve without speculation until the drafter is fixed"
     return "not even the first position reaches it"

@@ -27,7 +27,7 @@ def show(servers: list[dict[str, Any]]) -> None:
         table.add_row(*(safe_text(cell) for cell in row(one)))
     console.print(table)
     if any(one["running"] is None for one in servers):
-        console.print("? it does not answer, or wants another --api-key", style="dim")
+        console.print("? no answer, or it needs a different --api-key", style="dim")
 
 
 def row(one: dict[str, Any]) -> tuple[str, ...]:

@@ -54,9 +54,9 @@ def progress(reader: TraceReader) -> Iterator[Callable[[int], None]]:
 def warn(reader: TraceReader) -> None:
     """Report on stderr what was skipped."""
     for place in reader.torn[:5]:
-        print(f"skipped a torn record: {place}", file=sys.stderr)
+        print(f"skipped a truncated record: {place}", file=sys.stderr)
     if len(reader.torn) > 5:
-        print(f"skipped {len(reader.torn)} torn records in all", file=sys.stderr)
+        print(f"skipped {len(reader.torn)} truncated records in all", file=sys.stderr)
 
 
 def show(console: Console, summaries: list[Summary], best: int, conditions: dict[str, Any], log: Log) -> None:
@@ -78,7 +78,7 @@ def show(console: Console, summaries: list[Summary], best: int, conditions: dict
     if log.without_response:
         print(f"{log.without_response} records hold a prompt and no response, so there is nothing to replay in them.")
     if log.resent:
-        print(f"{log.resent} responses came again as part of a later prompt; they count where they were first given.")
+        print(f"{log.resent} responses were resent as part of a later prompt; they count where they were first given.")
 
 
 def conditions_line(conditions: dict[str, Any]) -> str:
@@ -142,4 +142,4 @@ def _remarks(summary: Summary) -> Iterator[str]:
         first, last = summary.first_tenth.tokens_per_step, summary.last_tenth.tokens_per_step
         yield f"{summary.name}: warm-up: {first:.2f} tok/step in the first tenth, {last:.2f} in the last."
     held = f"{size:.1f} MB" if remembers else f"{size:.2f} MB for the longest conversation"
-    yield f"{summary.name}: index {held}, {summary.bytes_per_token:.0f} bytes a token."
+    yield f"{summary.name}: index {held}, {summary.bytes_per_token:.0f} bytes per token."

@@ -20,10 +20,10 @@ from augury.tools.shared.terminal import UNSAFE, drafted_style, output_console
 HELP = """\
 /stats     this conversation in figures
 /plain     switch speculation off, and on again; the text stays the same
-/seed N    draw with this seed; /seed alone takes it away
+/seed N    sample with this seed; /seed alone clears it
 /clear     forget the conversation
 /help      this list
-Ctrl-C stops an answer; at the prompt it leaves, as Ctrl-D does."""
+Ctrl-C stops an answer; at the prompt it quits, as Ctrl-D does."""
 
 
 @dataclass(slots=True)

@@ -152,14 +152,14 @@ def _measure(engines: dict[str, LLM], params: SamplingParams, begun: float, quie
     plain = next(iter(engines.values()))
     with saying(quiet) as say:
         for turn in range(ROUNDS + 1):
-            start = time.perf_counter()
+            start, name = time.perf_counter(), f"round {turn}" if turn else "warm-up round"
             for race in races:
                 tokens = chat_prompt(plain, race.prompt.messages)
-                say(f"measuring, round {turn or 'of warming up'}: {race.prompt.title}, plain")
+                say(f"measuring, {name}: {race.prompt.title}, plain")
                 with without_drafts(plain):
                     race.runs.setdefault(PLAIN, []).append(follow(plain, tokens, params))
                 for way, llm in engines.items():
-                    say(f"measuring, round {turn or 'of warming up'}: {race.prompt.title}, {way}")
+                    say(f"measuring, {name}: {race.prompt.title}, {way}")
                     race.runs.setdefault(way, []).append(follow(llm, tokens, params))
             now = time.perf_counter()
             if now - begun + (now - start) > PATIENCE:

@@ -61,12 +61,12 @@ def address_of(url: str) -> tuple[str, str | None]:
     base = f"{scheme}://{host}{rest[len(place) :]}".rstrip("/")
     if not re.fullmatch(r"https?://[^\s/?#@]+([/?#]\S*)?", base):
         shown_url = url if "@" not in url else f"...@{url.rpartition('@')[2]}"
-        raise Unreadable("address", f"{shown_url!r} is no address; write for example http://localhost:8000.")
+        raise Unreadable("address", f"{shown_url!r} is not an address; write for example http://localhost:8000.")
     port = re.search(r"(?<!\[):([^\]:]*)$", host)
     if not at and "@" in rest and port:
-        raise Unreadable("address", "In a user or a password / ? # and @ are written %2F %3F %23 and %40.")
+        raise Unreadable("address", "In a user name or password, write / ? # and @ as %2F %3F %23 and %40.")
     if port and not re.fullmatch(r"[0-9]*", port[1]):
-        raise Unreadable("address", f"{scheme}://{host[: port.start()]}: what follows the colon is no port.")
+        raise Unreadable("address", f"{scheme}://{host[: port.start()]}: what follows the colon is not a port.")
     if port and int(port[1] or 0) > LAST_PORT:
         raise Unreadable("address", f"{base}: there is no port {port[1]}; the last one is {LAST_PORT}.")
     if not at:

@@ -56,7 +56,7 @@ def dynamo_file(settings: Mapping[str, Any], expected: Expected | None, remarks:
         rates = ",".join(f"{rate:g}" for rate in expected.rates[:places])
         head.append(f"python -m dynamo.mocker ... --aic-nextn {places} --aic-nextn-accept-rates {rates}")
         if expected.tokens > places:
-            head.append(f"The mocker takes {places} places; what {expected.tokens} would accept beyond is left out.")
+            head.append(f"The mocker takes {places} positions; acceptance beyond them is left out.")
     return _file({**settings, "speculative_nextn": expected.tokens if expected else 0}, head)
 
 

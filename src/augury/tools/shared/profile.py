@@ -63,7 +63,7 @@ def check_profile(profile: Any, where: str) -> dict[str, Any]:
     if not isinstance(profile, dict):
         raise ConfigError(f"{where}: a speculation profile is a JSON object, found {type(profile).__name__}.")
     if str(profile.get("format", "")).startswith("augury-cost-curve"):
-        raise ConfigError(f"{where}: this is a cost curve, no speculation profile; give it to --cost-curve.")
+        raise ConfigError(f"{where}: this is a cost curve, not a speculation profile; give it to --cost-curve.")
     if missing := [name for name in KEYS if profile.get(name) is None]:
         raise ConfigError(f"{where}: {', '.join(missing)} {'is' if len(missing) == 1 else 'are'} missing.")
     if wrong := [name for name, kind in KEYS.items() if not _is(profile[name], kind)]:

@@ -76,7 +76,7 @@ def summary(run: Run, speculating: bool) -> str:
     """An answer's figures in one line."""
     parts = [f"{len(run.token_ids)} tokens", f"{run.steps} passes", f"{run.speed:.1f} tok/s"]
     if speculating and not run.spec.num_drafts:
-        parts.insert(2, "nothing to guess from")
+        parts.insert(2, "no drafts")
     elif speculating:
         spec = run.spec
         parts.insert(2, f"{spec.acceptance_rate:.0%} of {spec.num_draft_tokens} drafted tokens accepted")

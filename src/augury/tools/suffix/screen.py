@@ -36,4 +36,4 @@ def show_cache(record: dict[str, Any]) -> None:
 
 
 def _in_memory(record: dict[str, Any]) -> str:
-    return f"in memory {size_text(record['memory_bytes'])}, {record['bytes_per_token']} bytes a token"
+    return f"in memory {size_text(record['memory_bytes'])}, {record['bytes_per_token']} bytes per token"

@@ -23,7 +23,7 @@ def list_drafters(as_json: Json = False) -> None:
         print_json({"drafters": [{**one._asdict(), "directory": str(one.directory)} for one in found]})
         return
     if not found:
-        print("None. A package that names a directory in the entry point `augury.drafters` brings some.")
+        print("None installed. Packages provide drafters through the entry point `augury.drafters`.")
         return
     console = output_console()
     for (target, mark, package), some in groupby(found, lambda one: (one.target, one.fingerprint, one.package)):
@@ -55,7 +55,7 @@ def trim(
     if as_json:
         print_json(found)
         return
-    print(f"{found['drafter']}: {words} of {found['before']} words, {found['covered']:.1%} of what the answers say.")
+    print(f"{found['drafter']}: {words} of {found['before']} words, {found['covered']:.1%} of the answers' tokens.")
 
 
 def export(

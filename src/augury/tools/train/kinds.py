@@ -17,7 +17,9 @@ def check_kind(method: str, layers: int | None) -> None:
     """Refuse an unknown kind, and a number of layers for a kind that is not a stack of layers."""
     if not kind(method).layers and layers is not None:
         stacks = [name for name, one in kinds().items() if one.layers]
-        raise ConfigError(f"--layers {layers}: {method} is no stack of layers; {', '.join(stacks)} are. Leave it out.")
+        raise ConfigError(
+            f"--layers {layers}: {method} is not a stack of layers; {', '.join(stacks)} are. Leave it out."
+        )
 
 
 def check_size(method: str, layers: int | None, vocabulary: int, target_layers: int, target_words: int) -> None:

@@ -38,7 +38,9 @@ def _read(path: Path, option: str) -> Iterator[Messages]:
             known = ", ".join((*ASKED, *TALKS))
             raise ConfigError(f"{option} {path}, record {number}: no field that asks something; known are {known}.")
         if any(LONE.search(message["content"]) for message in messages):
-            raise ConfigError(f"{option} {path}, record {number}: a lone surrogate, which is no character; remove it.")
+            raise ConfigError(
+                f"{option} {path}, record {number}: a lone surrogate, which is not a character; remove it."
+            )
         yield messages
 
 

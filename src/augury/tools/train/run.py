@@ -20,7 +20,7 @@ from augury.tools.train.options import Tell, TrainOptions, device_of
 from augury.tools.train.result import write_result
 from augury.tools.train.texts import texts
 from augury.train.batches import Teacher
-from augury.train.corpus import Corpus
+from augury.train.corpus import SHORTEST, Corpus
 from augury.train.crew import Crew
 from augury.train.gate import check_gate
 from augury.train.loop import Progress, Schedule, TrainingRun
@@ -50,7 +50,9 @@ def _trained(
     device = device_of(order.device)
     corpus, held = crew.tell(lambda: texts(order, directory, settings["longest"], settings["temperature"], tell))
     if not len(corpus):
-        raise ConfigError("--prompts: the target answers them with a word or none; give others.")
+        raise ConfigError(
+            f"--prompts: every answer of the target is shorter than {SHORTEST} tokens; use other prompts."
+        )
     teacher = Teacher(
         directory, layers_of(order.method, config), device, torch.bfloat16 if device.type == "cuda" else torch.float32
     )
@@ -77,7 +79,9 @@ def _check(order: TrainOptions, heat: float) -> None:
         raise ConfigError(f"--target {order.target}: heads are trained for Llama, Mistral, Qwen2 and Qwen3 models.")
     check_size(order.method, order.layers, order.vocabulary, config.num_hidden_layers, config.vocab_size)
     if heat and order.collected is not None:
-        raise ConfigError("--temperature: what a server collected was drawn as its clients asked; leave it out.")
+        raise ConfigError(
+            "--temperature: what a server collected was sampled with its clients' settings; leave it out."
+        )
     for option, path in (("--out", order.out), ("--answers", order.answers)):
         if path is not None:
             make_directory(path, option)

@@ -89,7 +89,8 @@ def _still_there(server: Server, drafter: str) -> None:
     if isinstance(now, dict) and now.get("drafter") != drafter:
         raise Unreadable(
             "swapped",
-            f"{server.base}: another swap came between, {now.get('drafter')} drafts now. {drafter} was not judged.",
+            f"{server.base}: another swap happened in between; {now.get('drafter')} is now drafting. {drafter} was not "
+            "judged.",
         )
 
 
@@ -105,7 +106,7 @@ def count(server: Server, drafts: int, within: float, words: str, tell: Tell) ->
             raise Unreadable(
                 "idle",
                 f"{server.base}: {found.drafts:.0f} drafts in {within:g} seconds, and {drafts} are compared; swap "
-                "while there is traffic, lower --drafts, or give --no-check. The drafter that was there drafts on.",
+                "while there is traffic, lower --drafts, or give --no-check. The previous drafter stays in use.",
             )
         time.sleep(GLANCE)
 
@@ -131,9 +132,13 @@ def least_noticed(before: Drafting, after: Drafting) -> float:
 def sentence(found: dict[str, Any]) -> str:
     """The outcome of the swap in one sentence."""
     if found["before"] is None:
-        return f"{found['drafter']} drafts now; acceptance was not compared."
+        return f"{found['drafter']} is now drafting; acceptance was not compared."
     a, b = found["before"]["acceptance_length"], found["after"]["acceptance_length"]
     if found["kept"]:
-        doubt = "" if b >= a else f"; so many drafts tell falls of {found['noticed']:.2f} and more from chance"
-        return f"{found['drafter']} drafts now: {b:.2f} tokens a step, {a:.2f} before{doubt}."
-    return f"taken back: {b:.2f} tokens a step, {a:.2f} before. {found['drafter']} drafts again."
+        doubt = (
+            ""
+            if b >= a
+            else f"; with this many drafts only drops of {found['noticed']:.2f} or more can be told from chance"
+        )
+        return f"{found['drafter']} is now drafting: {b:.2f} tokens per step, {a:.2f} before{doubt}."
+    return f"rolled back: {b:.2f} tokens per step, {a:.2f} before. {found['drafter']} is drafting again."

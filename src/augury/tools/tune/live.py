@@ -47,7 +47,7 @@ class LiveRunner:
         if not most:
             raise ConfigError(f"{self.server.base} was started without speculative_config; there is nothing to tune.")
         if over := [k for k in ks if k > most]:
-            raise ConfigError(f"--tokens {over[0]}: the server has loaded {most} at most.")
+            raise ConfigError(f"--tokens {over[0]}: the server was started with at most {most}.")
         usual = {k for k in TOKENS if k < most} | {most}
         return [ConfigFamily(SERVER, {"method": live.get("method")}, tuple(sorted(set(ks) or usual)))]
 
@@ -69,7 +69,7 @@ class LiveRunner:
 
         tokens = sum(reply.tokens for reply in replies)
         if not tokens:
-            raise ConfigError(f"{self.server.base} answers with nothing; there is nothing to measure.")
+            raise ConfigError(f"{self.server.base} returns empty answers; there is nothing to measure.")
         return GroupRun(
             seconds, tokens, total("num_spec_steps"), total("num_draft_tokens"), total("num_accepted_draft_tokens")
         )

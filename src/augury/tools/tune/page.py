@@ -55,7 +55,7 @@ def _load(load: dict[str, Any]) -> list[str]:
         )
         for arm in load["arms"]
     ]
-    names = ("", "speed-up", "sure to lie in", "tok/s", "accepted", "length", "runs", "rungs", "left the race")
+    names = ("", "speed-up", "interval", "tok/s", "accepted", "length", "runs", "rungs", "left the race")
     return [
         h2(f"{load['concurrency']} at once: {load['verdict']}"),
         whiskers(lines, "speed-up over the baseline", 1.0),

@@ -80,12 +80,12 @@ def confirm(choice: Recommendation, plan: TunePlan, runner: Any) -> dict[int, In
     if choice.speculative is None:
         return {}
     found: dict[int, Interval] = {}
-    with progress("the winner on prompts kept back", len(plan.loads) * PAIRS) as tick:
+    with progress("the winner on held-out prompts", len(plan.loads) * PAIRS) as tick:
         for load in plan.loads:
             groups = groups_of(plan.held_out, load)
             costs: dict[int, list[tuple[float, float]]] = {}
             for pair in range(max(PAIRS, len(groups))):
-                tick(f"the winner on prompts kept back, {load} at once")
+                tick(f"the winner on held-out prompts, {load} at once")
                 at, both = pair % len(groups), [None, choice.speculative]
                 spent = {i: runner.answer_with(both[i], groups[at]) for i in ((0, 1) if pair % 2 else (1, 0))}
                 costs.setdefault(at, []).append((spent[0].seconds, spent[1].seconds))

@@ -92,19 +92,21 @@ def notes_of(
     """Notes that a reader needs to interpret the figures."""
     notes = []
     if choice.verdict == UNSURE:
-        notes.append("Give it more --minutes, more prompts, or a machine with less else to do.")
+        notes.append("Give it more --minutes, more prompts, or a less busy machine.")
     if undecided := [str(load) for load, race in races.items() if not race.sure]:
         notes.append(f"The race at {', '.join(undecided)} at once ended undecided: its leader is likely, not sure.")
     if conditions.get("stopped"):
-        notes.append("Stopped before its end: what is shown is what had been run.")
+        notes.append("Stopped early: the figures cover the runs so far.")
     if conditions["racing"] == conditions["held_out"] and confirmed:
         notes.append("Too few prompts to hold any back for the final comparison: give 12 or more.")
     for load, speed in confirmed.items():
         if choice.ks[load] and speed.low <= 1:
-            notes.append(f"At {load} at once the winner is not surely faster on the prompts kept back ({speed}).")
+            notes.append(f"At {load} at once the winner is not surely faster on the held-out prompts ({speed}).")
     families = {arm.family.partition(" ")[0] for race in races.values() for arm in race.lanes}
     for name in (name for name, look_up in LOOK_UPS.items() if look_up.forgets and name in families):
-        notes.append(f"{name.capitalize()} remembered no earlier answers here; what those add, augury replay tells.")
+        notes.append(
+            f"{name.capitalize()} remembered no earlier answers here; `augury replay` shows what they would add."
+        )
     return [*notes, *_unlike(races, conditions.get("traffic"))]
 
 
@@ -140,7 +142,7 @@ def show(found: dict[str, Any]) -> None:
             header_style="dim",
             pad_edge=False,
         )
-        for name in ("speed-up", "sure to lie in", "accepted", "length", "rungs"):
+        for name in ("speed-up", "interval", "accepted", "length", "rungs"):
             if name == "speed-up":
                 table.add_column("")
             table.add_column(name, justify="right")
@@ -174,7 +176,7 @@ def _row(arm: dict[str, Any], leads: bool, canary: bool) -> list[str]:
 def last_word(found: Mapping[str, Any]) -> str:
     """The prompts of the final comparison, in words."""
     told = found["conditions"]
-    return "once more on the same prompts" if told["racing"] == told["held_out"] else "on prompts kept back"
+    return "once more on the same prompts" if told["racing"] == told["held_out"] else "on held-out prompts"
 
 
 def _show_choice(console: Any, found: dict[str, Any]) -> None:

@@ -41,7 +41,7 @@ def bench_gpu(
     device: Annotated[Literal["auto", "cuda", "cpu"], typer.Option(help="Where to run.")] = "auto",
     spec: Annotated[str, typer.Option(metavar="JSON", help="Further keys of speculative_config, a tree for one.")] = "",
     batched_tokens: Annotated[int | None, typer.Option(min=1, help="max_num_batched_tokens of the engine.")] = None,
-    minutes: Annotated[float, typer.Option(min=0, help="Stop after so many; 0: when all is measured.")] = 0.0,
+    minutes: Annotated[float, typer.Option(min=0, help="Stop after this many minutes; 0: no limit.")] = 0.0,
     detail: Annotated[bool, typer.Option(help="Take some steps apart, and count their kernels.")] = True,
     kernels: Annotated[bool, typer.Option("--kernels", help="List the kernels that take the time.")] = False,
     micro: Annotated[Micro | None, typer.Option(help="Measure one kernel against its reference instead.")] = None,

@@ -129,7 +129,7 @@ def attend(config: Config, batch: int, tokens: int, context: int, device: torch.
         return out
 
     seen = _seen_once(rows)
-    yield KernelCase(f"{batch} x {counted(1 + tokens)} behind {context}", least, make, run)
+    yield KernelCase(f"{batch} x {counted(1 + tokens)} at context {context}", least, make, run)
 
 
 def rope(config: Config, batch: int, tokens: int, context: int, device: torch.device) -> Iterator[KernelCase]:

@@ -99,7 +99,7 @@ def drafter_of(
         return Drafter(NONE, 0, 1.0, {}, None)
     if fixed := FIXED & (extra or {}).keys():
         named = ", ".join(sorted(fixed))
-        raise ConfigError(f"--spec: {named} would not be what the rows say; use --drafter, --k, --length.")
+        raise ConfigError(f"--spec: the bench sets {named} itself; use --drafter, --k, --length.")
     kind, _, inner = name.partition(":")
     usual = DEFAULTS.get(kind, (3, 3.0))
     tokens = tokens or usual[0]

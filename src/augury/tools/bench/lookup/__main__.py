@@ -178,8 +178,8 @@ def show_suffix(figures: dict[str, Any]) -> None:
     rows = [
         ("tokens kept", "tokens", "{:.0f}"),
         ("build, tokens/s", "build_tokens_per_s", "{:.0f}"),
-        ("bytes a token (arrays)", "bytes_per_token", "{:.1f}"),
-        ("bytes a token (resident)", "rss_per_token", "{:.1f}"),
+        ("bytes per token (arrays)", "bytes_per_token", "{:.1f}"),
+        ("bytes per token (resident)", "rss_per_token", "{:.1f}"),
         ("append us a call, p50", "append_us", "{:.2f}"),
         ("speculate us a call, p50", "speculate_us", "{:.2f}"),
         ("speculate us a call, p99", "speculate_p99_us", "{:.2f}"),

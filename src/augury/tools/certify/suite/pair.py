@@ -84,10 +84,8 @@ class PairTally:
             return counts
         what, prompt, found, expected, got = self.wrong[0]
         many = f"{len(self.wrong)} of {self.answers} answers differ"
-        listed = found is not None and expected.answer.likely and got.answer.likely
-        where = f"first at token {found.position + 1}" if found and listed else "unexplained: no tokens are listed"
         raise Broken(
-            f"{what}: {many}, {where}",
+            f"{what}: {many}, {_where(found, expected, got)}",
             **counts,
             differing=len(self.wrong),
             prompt=prompt[-SHOWN:],
@@ -96,3 +94,14 @@ class PairTally:
             finish=[expected.finish, got.finish],
             difference=found.record() if found else None,
         )
+
+
+def _where(found: Difference | None, expected: Said, got: Said) -> str:
+    """Where two answers differ, in words; the first token can be named only if both servers list tokens."""
+    if not (expected.answer.likely and got.answer.likely):
+        return "unexplained: no tokens are listed"
+    if found is not None:
+        return f"first at token {found.position + 1}"
+    if expected.finish != got.finish:
+        return f"with the same tokens, but finish_reason {got.finish!r} instead of {expected.finish!r}"
+    return "with the same tokens, but different text"

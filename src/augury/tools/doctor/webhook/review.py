@@ -48,7 +48,7 @@ def read_review(body: bytes) -> AdmissionRequest:
     except (ValueError, RecursionError) as error:
         raise ConfigError(f"the body is not JSON ({str(error)[:100]}).") from None
     if not isinstance(review, dict) or review.get("kind") != "AdmissionReview":
-        raise ConfigError("the body is no AdmissionReview.")
+        raise ConfigError("the body is not an AdmissionReview.")
     if review.get("apiVersion") != VERSION:
         raise ConfigError(f"this webhook speaks {VERSION}; set admissionReviewVersions: [v1].")
     request = review.get("request")

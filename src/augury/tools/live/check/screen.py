@@ -15,7 +15,7 @@ from augury.tools.live.session import Session
 INDENT = 26  # columns before a check's figure
 WIDE = 100  # terminal columns from which figures and what they are compared with get separate table columns
 FIGURE = 31  # columns of a figure there
-HEADS = {"pass": "healthy", "warn": "works, with something to look at", "fail": "not healthy"}
+HEADS = {"pass": "healthy", "warn": "works, with warnings", "fail": "not healthy"}
 
 
 def show(console: Console, session: Session, judged: list[Judged]) -> None:
@@ -97,7 +97,7 @@ def _summary(console: Console, session: Session, judged: Judged) -> None:
         if check.state in ("fail", "warn") or (check.state == "note" and check.fix):
             _labelled(console, check)
     states = [check.state for check in judged.checks]
-    words = {"fail": "failed", "warn": "to look at", "unknown": "not judged", "pass": "passed"}
+    words = {"fail": "failed", "warn": "with a warning", "unknown": "not judged", "pass": "passed"}
     head = "not judged: name the method with --method" if judged.wants_method else "cannot be judged"
     said = [Text(HEADS.get(judged.verdict, head), STYLES[judged.verdict])]
     said += [Text(f"{states.count(state)} {word}") for state, word in words.items() if state in states]

@@ -96,11 +96,11 @@ def _show_causes(console: Console, diagnosis: Diagnosis, verbose: bool) -> None:
         _show_suspect(console, number, suspect)
     if verbose:
         for suspect in diagnosis.ruled_out:
-            _labelled(console, "hardly", "; because ".join([suspect.cause, *suspect.contradicted[:1]]))
+            _labelled(console, "unlikely", "; because ".join([suspect.cause, *suspect.contradicted[:1]]))
         return
     also, unlikely = len(diagnosis.suspects) - len(shown), len(diagnosis.ruled_out)
     if also or unlikely:
-        spread(console, Text(f"{also} more that are possible and {unlikely} that hardly are: -v shows them", "dim"))
+        spread(console, Text(f"{also} more possible and {unlikely} unlikely causes: -v shows them", "dim"))
 
 
 def _show_suspect(console: Console, number: int, suspect: Suspect) -> None:

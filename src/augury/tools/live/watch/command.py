@@ -47,7 +47,7 @@ def watch(
     timeout: Annotated[float, typer.Option(min=0.1, help="Seconds to wait for an answer.")] = 5.0,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON line for each reading and server.")] = False,
 ) -> None:
-    """Watch live servers; q leaves. With --once, exit code: 0 healthy, 1 a check failed, 2 one could not be read."""
+    """Watch live servers; q quits. With --once, exit code: 0 healthy, 1 a check failed, 2 one could not be read."""
     rate = read_band(band) if band else None
     asked = GivenOfServer(known_method(method) if method else None, rate=rate, config=told(config))
     tracks = [Track(Session(Server(url, api_key, timeout), asked)) for url in urls]

@@ -30,7 +30,7 @@ def frame(tracks: Sequence[Track], interval: float, width: int, height: int | No
         shown += [(track, seen) for seen in track.state.models] or [(track, None)]
     columns = max(1, min(len(shown), width // NARROWEST))
     fits = height is None or TALL * -(-len(shown) // columns) + 1 <= height
-    keys = f"every {interval:g} s" + ("" if height is None else " · q leaves")
+    keys = f"every {interval:g} s" + ("" if height is None else " · q quits")
     head = Text.assemble(("augury watch", "bold"), (f" · {time.strftime('%H:%M:%S')} · {keys}", "dim"))
     return Group(_cut(head, width), _panels(shown, columns, width) if fits else _rows(shown, width, height))
 
@@ -82,7 +82,7 @@ def _down(track: Track) -> list[Text]:
     return [
         Text(f"down since {since} ({_time(lasted)})", "bold red"),
         Text(why),
-        Text("it is read again at every interval", "dim"),
+        Text("retrying at every interval", "dim"),
     ]
 
 
@@ -146,7 +146,7 @@ def _news(track: Track, seen: ModelTrack) -> Text:
     if seen.judged.wants_method:
         return Text(ASK_METHOD, STYLES["unknown"])
     if state.started_anew and time.time() - state.started_anew < 300:
-        return Text(f"started anew at {time.strftime('%H:%M:%S', time.localtime(state.started_anew))}", "yellow")
+        return Text(f"restarted at {time.strftime('%H:%M:%S', time.localtime(state.started_anew))}", "yellow")
     if state.since and time.time() - state.since < 300:
         return Text(f"back since {time.strftime('%H:%M:%S', time.localtime(state.since))}", "yellow")
     return Text(" · ".join(filter(None, [str(track.session.who), drafter(seen.judged)])), "dim")
