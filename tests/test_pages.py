@@ -74,7 +74,7 @@ def test_every_page_is_linked_from_the_readme() -> None:
 
 
 def test_the_readmes_reading_list_is_what_it_says() -> None:
-    """The files exist, and are about 2,500 lines."""
+    """The files exist, and are about 2,800 lines."""
     readme = (ROOT / "README.md").read_text()
     named = re.findall(r"`((?:src|tests)/[^`]+\.py)`", readme.partition("Read in this order")[2].partition("\n\n")[0])
     files = []
@@ -83,7 +83,7 @@ def test_the_readmes_reading_list_is_what_it_says() -> None:
         inside, _, suffix = rest.partition("}")
         files += [ROOT / f"{stem}{part}{suffix}" for part in inside.split(",")]
     assert len(files) > 15
-    assert 2_200 < sum(len(file.read_text().splitlines()) for file in files) < 2_800
+    assert 2_750 < sum(len(file.read_text().splitlines()) for file in files) < 2_850
 
 
 def test_files_that_contributing_names_exist() -> None:

@@ -18,7 +18,7 @@ from shallow import shallow_copy
 
 from augury import LLM, SamplingParams
 from augury.config.structured import StructuredOutputsParams
-from augury.drafters.text import LookUpDrafter
+from augury.drafters.look_up import LookUpDrafter
 from augury.engine import advance
 from augury.engine.blame import isolate
 from augury.engine.commit import Update

@@ -13,8 +13,8 @@ from torch import Tensor
 from augury.config.speculative import SpeculativeConfig
 from augury.drafters.base import Drafter, DrafterSetup, DraftInput, PassCosts, Unread
 from augury.drafters.features import along_tracks
+from augury.drafters.look_up import LookUpDrafter
 from augury.drafters.routing import ASSUMED, STEP, DrafterScores, Guess, RoutingCosts
-from augury.drafters.text import LookUpDrafter
 from augury.methods.registry import drafter_class
 from augury.observe.stats import Parts
 from augury.verify.sampling import Outcome

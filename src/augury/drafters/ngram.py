@@ -7,7 +7,7 @@ import torch
 
 from augury.config.speculative import SpeculativeConfig
 from augury.drafters.base import DrafterSetup
-from augury.drafters.text import Guesses, LookUpDrafter
+from augury.drafters.look_up import Guesses, LookUpDrafter
 from augury.index.ngram import NgramIndex
 from augury.verify.tree import chain_parents
 

@@ -14,7 +14,8 @@ import torch
 from augury.config.errors import ConfigError
 from augury.config.speculative import SpeculativeConfig
 from augury.drafters.base import DrafterSetup
-from augury.drafters.text import REHEARSAL, Guesses, LookUpDrafter
+from augury.drafters.look_up import Guesses, LookUpDrafter
+from augury.drafters.text import REHEARSAL
 from augury.index.store import SuffixFileError, load, save
 from augury.index.suffix import SuffixCache
 from augury.index.suffix_rule import SuffixRule

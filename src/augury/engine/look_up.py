@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from augury.drafters.base import Drafter, DraftInput
-from augury.drafters.text import LookUpDrafter
+from augury.drafters.look_up import LookUpDrafter
 from augury.engine.report import GroupReport
 from augury.engine.request import Request
 from augury.kernels.arrays import lasting
