@@ -25,7 +25,7 @@ PARALLEL_BLOCKS = 512  # of activations, from which on waking threads takes less
 
 @njit(**STEADY)
 def _in_digits(flat, first, last, digits, numbers, factors):
-    """Some blocks of rows as digits and factors, all flat."""
+    """Split blocks first .. last-1 of the activations into digits and factors; all arrays are flat."""
     for block in range(first, last):
         split(flat, block, numbers, factors, digits)
 

@@ -42,7 +42,7 @@ EXACT = {"enable_fp_fusion": False, "enable_reflect_ftz": False}  # round as tor
 
 
 class DrawPlan(NamedTuple):
-    """The grid and the room of one draw."""
+    """The grid and the buffers of one draw."""
 
     lines: int
     vocab: int

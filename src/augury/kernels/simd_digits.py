@@ -25,8 +25,8 @@ from augury.kernels.vectors import F32, I8, I32, INDEX, at, const, loop_of, mask
 GROUPS = BLOCK // GROUP
 FETCH_AHEAD, CACHE_LINE = not ARM, 64  # on ARM it has not been measured
 BASE_BITS = 8
-# Numbers beside a block of digits: its scale, the sum of its activations, and where codes are raised, what that adds to
-# the sums of each digit over the halves of a block (as integers).
+# Numbers kept with a block of digits: its scale, the sum of its activations, and where codes are raised, what that adds
+# to the sums of each digit over the halves of a block (as integers).
 SUMS, HALF = 2, BLOCK // 2
 FACTORS = SUMS + (2 * 3 if X86_DOTS else 0)
 TOP = {1: 127, 3: 127 << 16}  # the largest activation of a block in units, by digits; rounded up, it still has no more
@@ -109,7 +109,7 @@ def _own_register(builder: Any, pointer: Any) -> Any:
 
 
 def _store(builder: Any, totals: Sequence[Any], first: Any, apart: Any, halves: int) -> None:
-    """The sums of the rows, `apart` floats from each other."""
+    """Store the sums of the rows, `apart` floats from each other."""
     for n, total in enumerate(totals):
         line = at(builder, first, builder.mul(apart, const(apart, n // halves)))
         target = at(builder, line, const(apart, n % halves * LINES))

@@ -1,4 +1,4 @@
-"""Lines of a tiled matrix, read out of its records: every pass looks up a token or two, a draft one for every guess."""
+"""Lines of a tiled matrix, read from its records: a pass looks up a token or two, a drafter one per draft token."""
 
 from __future__ import annotations
 
