@@ -39,7 +39,7 @@ FIELDS = 8
 
 @dataclass(slots=True)
 class TilePlan:
-    """The items of one kind of tile."""
+    """The items (splits of tiles) of one kind of tile."""
 
     items: Tensor  # int32 [capacity, 8]: see FIELDS
     totals: Tensor  # int32 [2]: items, keys of a split
@@ -85,7 +85,7 @@ def make_plan(
 
 
 def _height(rows: Rows, shared_heads: int, prompts: bool) -> int:
-    """Query rows of a tile."""
+    """How many query rows a tile has."""
     one = triton.next_power_of_2(shared_heads)
     if prompts:
         return max(PROMPT_HEIGHT, one)

@@ -21,7 +21,7 @@ from augury.verify.tree import Draft
 
 
 class Heights(NamedTuple):
-    """What the test of every node depends on."""
+    """What every node's acceptance test depends on."""
 
     depth: Any  # int64 [G]: nodes that hang below one another from the root
     carry: Any  # float64 [G, N]: P of block verification

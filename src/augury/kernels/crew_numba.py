@@ -32,7 +32,7 @@ PATIENCE = 10_000_000  # nanoseconds to wait for a thread
 
 
 def _number(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-    """Where a crew keeps one of its numbers."""
+    """The address of one of a crew's numbers."""
     return at(builder, make_array(signature.args[0])(context, builder, value=args[0]).data, args[1])
 
 

@@ -32,7 +32,7 @@ def _in_digits(flat, first, last, digits, numbers, factors):
 
 @njit(**STEADY)
 def _tile_rows(tiles, tile, numbers, factors, rows, blocks, digits, out, o, apart):
-    """All rows times one tile."""
+    """All rows times one tile, up to four rows at a time."""
     r = 0
     while r + 4 <= rows:
         for half in range(2):

@@ -128,7 +128,7 @@ def list_edits(
     STOPS_PAD: tl.constexpr,
     WORDS_PAD: tl.constexpr,
 ):
-    """One line: climb to its root once, for the penalties' path and for the ends of bad words."""
+    """List one line's edits: climbs to its root once, for the penalties' path and for the ends of bad words."""
     line = tl.program_id(0).to(tl.int64)
     slot, position = tl.load(slots + line), tl.load(positions + line)
     number = tl.arange(0, WORDS_PAD)

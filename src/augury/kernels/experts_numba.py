@@ -79,7 +79,7 @@ def products_share(thread, threads, x, weights, begins, out):
 
 @njit(parallel=True, **OPTIONS)
 def products_parallel(threads, x, weights, begins, out):
-    """All products, on several threads."""
+    """All shares of the products in parallel."""
     for share in prange(threads):
         products_share(np.int64(share), threads, x, weights, begins, out)
 

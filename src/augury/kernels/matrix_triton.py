@@ -24,7 +24,7 @@ FEW_ROWS = 64
 
 
 class MatrixTile(NamedTuple):
-    """What one program computes."""
+    """The part of a product that one program computes, and how it is launched."""
 
     rows: int
     outs: int

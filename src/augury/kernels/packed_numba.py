@@ -64,7 +64,7 @@ def _share(thread, threads, x, codes, scales, out):
 
 @njit(parallel=True, **OPTIONS)
 def linear_packed(threads, x, codes, scales, bias, out):
-    """All shares at once, plus bias if it has any elements."""
+    """All shares in parallel, plus bias if it has any elements."""
     for share in prange(threads):
         _share(np.int64(share), threads, x, codes, scales, out)
     add_bias(out, bias)

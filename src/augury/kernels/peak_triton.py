@@ -90,7 +90,7 @@ def find_peaks(rows, stride, vocab, table, edits, peaks, search, CHUNK: tl.const
 
 @triton.jit
 def find_resort(rows, tokens, inside, line, slot, place, stride, vocab, table, edits, peaks):
-    """What to emit if every token is banned."""
+    """Find what one chunk contributes to the last resort: the token to emit if every token is banned."""
     concerned = False
     if table.bias is not None:
         concerned = tl.load(table.biased + slot) != 0
@@ -144,7 +144,7 @@ def last_resort(line, chunks, edits, peaks, CHUNKS: tl.constexpr):
 
 @triton.jit
 def join_peaks(peaks, targets, out, chunks, CHUNKS: tl.constexpr):
-    """The token of one line, through a table where there is one."""
+    """The token of one line, mapped through `targets` if given."""
     line = tl.program_id(0).to(tl.int64)
     _, token = highest(peaks.top, peaks.token, line, chunks, CHUNKS)
     token = token.to(tl.int64)

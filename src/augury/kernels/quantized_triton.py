@@ -29,7 +29,7 @@ NATIVE, BITS, HALVES = 0, 1, 2  # codes: 8-bit floats that the GPU converts, the
 
 
 class QuantizedTile(NamedTuple):
-    """What one program computes."""
+    """The part of a product that one program computes, and how it is launched."""
 
     rows: int
     outs: int

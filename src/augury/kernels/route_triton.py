@@ -45,7 +45,7 @@ def route(logits: Tensor, count: int, normalise: bool) -> tuple[Tensor, Tensor]:
 
 
 def most_blocks(pairs: int, experts: int, size: int) -> int:
-    """How many blocks so many pairs can need: each expert that runs any has one block that is not full."""
+    """How many blocks so many pairs can need at most: each expert that runs any may have one block that is not full."""
     return min(pairs, experts) + pairs // size
 
 

@@ -22,7 +22,7 @@ MOST_SEGMENTS, MOST_ROWS = 4, 64
 
 
 class Way(NamedTuple):
-    """How a product is computed."""
+    """The tile and the segments that a product is computed in."""
 
     tile: MatrixTile
     segments: int  # of the depth, each by a program of its own

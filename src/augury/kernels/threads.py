@@ -115,7 +115,7 @@ def in_shares(count: int, several: bool, run: Callable[..., None], *given: Any) 
     """run(first, last, *given) over `count` lines, on several threads if asked; `run` must release the GIL.
 
     For lines that take at least a tenth of a millisecond. A parallel loop of numba starts sooner, but is compiled three
-    times over: its callees once for signed and once for unsigned counters, and itself beside its twin for one thread.
+    times over: its callees once for signed and once for unsigned counters, and itself once more for one thread.
     """
     threads = min(share_pool(), count) if several else 1
     edges = [count * share // threads for share in range(threads + 1)] if threads > 1 else [0, count]

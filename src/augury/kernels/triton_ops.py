@@ -84,7 +84,7 @@ class TritonOps:
         k_norm: Tensor | None = None,
         eps: float = 0.0,
     ) -> Tensor:
-        """One kernel."""
+        """Normalise, rotate and store in one kernel."""
         rows = view.rows
         return rope_triton.rotate_and_store(qkv, rows.positions, rows.write, rotary, keys, values, q_norm, k_norm, eps)
 
@@ -101,7 +101,7 @@ class TritonOps:
         k_norm: Tensor | None = None,
         eps: float = 0.0,
     ) -> Tensor:
-        """Two kernels."""
+        """Run the two in turn."""
         q = self.rotate_and_store(qkv, view, rotary, keys, values, q_norm, k_norm, eps)
         return self.attend(q, keys, values, view, scale, window).flatten(1)
 

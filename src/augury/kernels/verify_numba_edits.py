@@ -47,7 +47,7 @@ class Bars(NamedTuple):
 
 
 class Bias(NamedTuple):
-    """What is added to logits, by slot; the table may be empty."""
+    """The biases that are added to logits, by slot; the table may be empty."""
 
     biased: np.ndarray
     bias: np.ndarray
