@@ -92,7 +92,7 @@ def _fingerprint(text: np.ndarray, length: int) -> int:
 def _catch_up(
     text: np.ndarray, length: int, arena: np.ndarray, line: np.ndarray, min_n: int, count_n: int, latest: bool
 ) -> bool:
-    """Index what is new in a slot's text, or all of it if the text is another; False if its tables are too small."""
+    """Index what is new in a slot's text, or all of it if it was replaced; False if its tables are too small."""
     known = line[LENGTH]
     if length < known or (known > 0 and _fingerprint(text, known) != line[PRINT]):
         line[INDEXED] = 0

@@ -1,4 +1,4 @@
-"""A text that a client expects, and where in it an answer stands.
+"""A text that a client expects as the answer, and how far into it the answer has got.
 
 The answer is taken to begin where the expected text does, and to follow it. After a difference its place is looked for
 again, by the last few tokens: close by one token will do, farther on it takes two, and anywhere else three. How long a
@@ -19,9 +19,9 @@ TAIL = 8  # last tokens that are compared
 NEAR, FAR = 8, 64  # how far ahead one token, and two, tell the place
 LOOKED_AT = 32  # places with the same two tokens, each way
 OPENING = 3  # the beginning of the text counts as this many tokens that agree
-ALLOWANCE = 8.0  # wrong tokens that may be guessed before anything is known,
-SHARE = 0.0625  # for each token of the answer,
-EARNED = 2.0  # and for each that was accepted
+ALLOWANCE = 8.0  # wrong tokens that may be guessed at first,
+SHARE = 0.0625  # more for each token of the answer,
+EARNED = 2.0  # and more for each that was accepted
 MOST = 64.0  # a long success does not pay for a long failure
 
 
@@ -43,16 +43,16 @@ class PredictedText:
         return places[middle : middle + LOOKED_AT] + places[max(0, middle - LOOKED_AT) : middle][::-1]
 
     def agreement(self, place: int, tail: Sequence[int]) -> int:
-        """How many of the last tokens of an answer stand before a place."""
+        """How many of an answer's last tokens match those just before a place."""
         same = 0
         while same < min(place, len(tail)) and self.tokens[place - 1 - same] == tail[-1 - same]:
             same += 1
         return same
 
     def find(self, tail: Sequence[int], anchor: int) -> tuple[int, int]:
-        """The place after the last tokens of an answer that has left the text at `anchor`, and how many agree.
+        """Where the text continues an answer that diverged from it at `anchor`, and how many tokens agree there.
 
-        Most agreement wins, then the place nearest ahead; (-1, 0) where nothing tells.
+        The longest match wins, then the place nearest ahead; (-1, 0) if there is no match.
         """
         best, most = -1, 0
         for place in self.after((tail[-2], tail[-1]), anchor) if len(tail) > 1 else ():
@@ -66,7 +66,7 @@ class PredictedText:
 
 
 class PredictionFollower:
-    """One answer's way through an expected text."""
+    """Follows one answer through an expected text."""
 
     def __init__(self, expected: PredictedText) -> None:
         self.expected = expected
@@ -76,11 +76,11 @@ class PredictionFollower:
         self._left = ALLOWANCE
         self._tail: deque[int] = deque(maxlen=TAIL)
         self._seen = bytearray(len(expected.tokens))  # 1: this token of the text is in the answer
-        self._fresh: list[tuple[int, int]] = []  # (token of the last step, place) of what it was the first to say
+        self._fresh: list[tuple[int, int]] = []  # (number in the last step, place) of tokens it covered first
 
     @property
     def sure(self) -> bool:
-        """Whether so much agrees that no other drafter is needed."""
+        """Whether enough tokens in a row agree that no other drafter is needed."""
         return not self._lost and self._run >= TAIL and self._place < len(self.expected.tokens)
 
     @property
@@ -90,15 +90,15 @@ class PredictionFollower:
 
     @property
     def rejected(self) -> int:
-        """The number of rejected tokens."""
+        """Tokens of the expected text that are not in the answer."""
         return len(self._seen) - self.accepted
 
     def judged(self, guessed: int, accepted: int) -> None:
-        """Take in how a guess was judged."""
+        """Update the allowance for wrong guesses after a guess of `guessed` tokens was verified."""
         self._left = min(MOST, self._left + EARNED * accepted - (guessed - accepted))
 
     def follow(self, tokens: Sequence[int]) -> None:
-        """Read what a step has added to the answer."""
+        """Follow the tokens that a step added to the answer."""
         text, self._fresh = self.expected.tokens, []
         self._left = min(MOST, self._left + SHARE * len(tokens))
         for number, token in enumerate(tokens):
@@ -123,18 +123,18 @@ class PredictionFollower:
             self._fresh.append((number, place))
 
     def unread(self, kept: int) -> None:
-        """Of the last step's tokens the answer kept only the first few, because it ended there."""
+        """Uncount the last step's tokens past the first `kept`, because the answer ended before them."""
         for number, place in self._fresh:
             if number >= kept:
                 self._seen[place] = 0
 
     def guesses(self, most: int) -> list[int]:
-        """The tokens predicted to come next."""
+        """Up to `most` tokens predicted to come next."""
         if self._lost:
             return []
         length = LENGTHS[bisect_right(LENGTHS, max(0, min(most, 2 * self._run, self._left))) - 1]
         return self.expected.tokens[self._place : self._place + length]
 
     def outweighs(self, nodes: int) -> bool:
-        """Whether its guesses go before a drafter's that has as many nodes."""
+        """Whether its guesses are preferred to a drafter's draft of `nodes` nodes."""
         return self._run >= OPENING or nodes == 0

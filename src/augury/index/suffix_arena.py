@@ -97,7 +97,7 @@ class Arena:
         )
 
     def plant(self) -> int:
-        """A new, empty tree: its root. Needs room for one more node, see `ensure`."""
+        """The root of a new, empty tree; needs room for one more node, see `ensure`."""
         return int(new_node(self.arrays, 0, 0, NONE))
 
     def uproot(self, root: int) -> None:
@@ -124,7 +124,7 @@ class Arena:
         self._free_sequences.append(sequence)
 
     def fell(self, sequence: int) -> None:
-        """Remove a sequence and its tree, which has no other."""
+        """Remove a sequence and its tree, which holds no other sequence."""
         fell(self.arrays, sequence)
         self._free_sequences.append(sequence)
 

@@ -49,7 +49,7 @@ SAME = 1e-9  # scores and probabilities closer than this are equal, whatever the
 
 
 class Wish(NamedTuple):
-    """The wanted form of a draft."""
+    """The parameters of a draft; see SuffixRule."""
 
     factor: float  # tokens per matched token
     offset: float
@@ -120,9 +120,10 @@ def occurrences(a: Arrays, root: int, tokens: np.ndarray) -> int:
 
 @njit(**INLINE)
 def _matches(a: Arrays, root: int, sequence: int, desk: Desk, count: int) -> int:
-    """Fill line FOUND with the kid on which the last m tokens end, for m = 1, 2, ... while there is one.
+    """Fill row FOUND with the kid on which the last m tokens end, for m = 1, 2, ... while there is one.
 
-    A sequence of the tree that ends as the tail does knows the answer for its own length. Beyond, each m is looked up.
+    If `sequence` is given, it is in the tree and ends as the tail does: up to its own length its nodes are known.
+    Beyond that, each m is looked up.
     """
     m, known = 1, 0
     if sequence >= 0 and a.sequences[sequence, LENGTH] > 0:
@@ -287,7 +288,7 @@ def _draft(a: Arrays, root: int, sequence: int, count: int, most: int, wish: Wis
 def draft(a: Arrays, own: int, root: int, shared: int, count: int, most: int, wish: Wish, desk: Desk, live: bool):
     """The better draft of a request's own tree and the shared one, whose `root` may be NONE, for the tail on the desk.
 
-    `live` says that the tail is how the request's sequences end, so that they know where it is found.
+    `live`: the tail is the end of the request's own sequences, so its matches can be read from them.
     """
     own_root = np.int64(a.sequences[own, ROOT])
     tokens, score, length = _draft(a, own_root, own if live else NONE, count, most, wish, 0.0, desk)

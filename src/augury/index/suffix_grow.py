@@ -1,8 +1,8 @@
 """Append a token to a tree.
 
-Of a growing sequence only those suffixes need work that occur more than once: they are ends of nodes, they are the
-shortest ones, and each takes one step down. All longer ones are leaves and grow by themselves. A suffix that steps
-along an edge that no other suffix ends on takes its node with it instead of making a new one.
+When a sequence grows, only suffixes that occur more than once need work: they are ends of nodes, they are the shortest
+ones, and each takes one step down. All longer ones are leaves and grow by themselves. A suffix that steps along an
+edge that no other suffix ends on takes its node with it instead of making a new one.
 """
 
 from __future__ import annotations

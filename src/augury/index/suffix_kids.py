@@ -1,7 +1,7 @@
 """Finding the kid of a node by its token.
 
-It looks at each kid where there are few and one hash table, shared by all nodes, where there are many. The table
-holds the kid's name and 32 bits of the hash of (node, token); whether it is the right kid is read off the tree itself,
+If a node has few kids, each is looked at; if it has many, they are in one hash table that all nodes share. The table
+holds the kid's name and 32 bits of the hash of (node, token); whether it is the right kid is read from the tree itself,
 so equal hashes do no harm.
 """
 
@@ -86,7 +86,7 @@ def _strike(table: np.ndarray, tag: int, kid: int) -> None:
 
 @njit(**OPTIONS)
 def _hash_all(a: Arrays, node: int, enter: bool) -> None:
-    """Enter or strike every kid of a node."""
+    """Enter every kid of a node in the table, or remove them all."""
     for leaves in range(2):
         at = a.nodes[node, LEAVES] if leaves else a.nodes[node, HEAD]
         while at >= 0:
@@ -102,7 +102,7 @@ def _hash_all(a: Arrays, node: int, enter: bool) -> None:
 
 @njit(**OPTIONS)
 def forget_kids(a: Arrays, node: int) -> None:
-    """Strike a node's kids from the table, for good."""
+    """Remove a node's kids from the table, and set its number of kids to 0."""
     if a.nodes[node, KIDS] > FEW:
         _hash_all(a, node, False)
     a.nodes[node, KIDS] = 0
@@ -110,7 +110,7 @@ def forget_kids(a: Arrays, node: int) -> None:
 
 @njit(**OPTIONS)
 def added(a: Arrays, node: int, kid: int) -> None:
-    """Say that a kid has joined one of the lists."""
+    """Record that a kid has joined one of a node's lists."""
     a.nodes[node, KIDS] += 1
     if a.nodes[node, KIDS] == FEW + 1:
         _hash_all(a, node, True)
@@ -121,7 +121,7 @@ def added(a: Arrays, node: int, kid: int) -> None:
 
 @njit(**OPTIONS)
 def leaving(a: Arrays, node: int, kid: int) -> None:
-    """Say that a kid is about to leave its list."""
+    """Record that a kid is about to leave its list."""
     if a.nodes[node, KIDS] == FEW + 1:
         _hash_all(a, node, False)
     elif a.nodes[node, KIDS] > FEW:
@@ -132,7 +132,7 @@ def leaving(a: Arrays, node: int, kid: int) -> None:
 
 @njit(**OPTIONS)
 def renamed(a: Arrays, node: int, old: int, new: int, token: int) -> None:
-    """Say that another kid now stands for the same token."""
+    """Record that another kid now stands for the same token."""
     if a.nodes[node, KIDS] > FEW:
         a.table[_line_of(a.table, _tag(node, token), old), KID] = new
 

@@ -114,7 +114,7 @@ def _free_text(a: Arrays, sequence: int) -> None:
 
 @njit(**OPTIONS)
 def remove(a: Arrays, sequence: int) -> None:
-    """Take a sequence out of its tree, oldest suffix first: while a node lives, its ref then stays."""
+    """Take a sequence out of its tree, oldest suffix first, so that a node's ref stays as long as the node exists."""
     if a.sequences[sequence, LENGTH] > 0:
         place = np.int64(a.sequences[sequence, FIRST]) << SHIFT
         for i in range(a.sequences[sequence, LENGTH]):

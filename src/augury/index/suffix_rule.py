@@ -1,4 +1,4 @@
-"""What goes into the suffix index and what comes out: token ids, the rule for drafts, a draft."""
+"""Inputs and outputs of the suffix index: token ids, the rule for drafts, a draft."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class SuffixDraft(NamedTuple):
 
 
 class SuffixRule(NamedTuple):
-    """How long and how sure drafts are."""
+    """How long drafts may be, and how probable their tokens must be."""
 
     factor: float = 1.0  # tokens drafted for each token matched
     offset: float = 0.0
@@ -31,7 +31,7 @@ class SuffixRule(NamedTuple):
     width: int = 1  # most kids per node: 1 is a path, more a tree
 
     def checked(self) -> SuffixRule:
-        """The rule itself, if it makes sense; its numbers as the compiled code wants them."""
+        """This rule with its numbers in the types that the compiled code takes; ValueError if one makes no sense."""
         factor, offset, min_prob, width = self
         if not (0 <= factor < 1e6 and -1e6 < offset < 1e6):
             raise ValueError(f"factor (at least 0) and offset must be finite, got {factor} and {offset}.")
@@ -43,7 +43,7 @@ class SuffixRule(NamedTuple):
 
 
 def as_tokens(given: Tokens) -> np.ndarray:
-    """Token ids as int64, checked to be ids of 32 bits."""
+    """Token ids as int64; ValueError if one does not fit int32."""
     ids = np.asarray(given)
     if ids.ndim != 1 or (ids.size and ids.dtype.kind not in "iu"):
         raise ValueError(f"tokens must be a flat sequence of integers, got {ids.dtype} of shape {ids.shape}.")

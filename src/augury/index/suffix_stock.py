@@ -1,4 +1,4 @@
-"""The responses a suffix cache keeps: one tree per tenant, oldest out first, within a number and a size."""
+"""The responses a suffix cache keeps: one tree per tenant, limited in number and size, the oldest evicted first."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Stock:
             self.arena.uproot(self.roots.pop(tenant))
 
     def keep(self, request: str, tenant: str) -> int:
-        """A new, empty response; the oldest leave if there are too many, never the new one."""
+        """A new, empty response; if there are too many, the oldest are evicted, never the new one."""
         sequence = self.arena.open(self.hold(tenant))
         self.cached[request] = Cached(tenant, sequence)
         while 0 <= self.max_requests < len(self.cached):

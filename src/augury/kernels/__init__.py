@@ -1,7 +1,8 @@
 """The operations of a model: one definition, several implementations (faces), chosen once by device.
 
-`TorchOps` runs anywhere and says what each operation means; `NumbaOps` is the fast face on a CPU, `TritonOps` on a GPU.
-All treat rows independently. The numba face also gives a row the same bits whatever other rows share its pass.
+`TorchOps` runs anywhere and defines what each operation means; `NumbaOps` is the fast face on a CPU, `TritonOps` on a
+GPU. All treat rows (one token of a forward pass each) independently. The numba face also gives a row the same bits
+whatever other rows share the pass.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class LayersRun(Protocol):
-    """The layers of a model or a head, one after the other."""
+    """Runs the layers of a model or a draft head in order."""
 
     def __call__(
         self,
@@ -39,10 +40,10 @@ class LayersRun(Protocol):
         norms: Sequence[Tensor],
         kept: Sequence[int] = (),
     ) -> tuple[Tensor, Tensor, list[Tensor]]:
-        """From the first layer's normed input and the stream beside it to those that follow the last layer.
+        """Take the first layer's normed input and the residual stream; return those after the last layer.
 
-        `stores` are the keys and the values of all layers, `norms` what follows each; and the streams after as many
-        layers as `kept` says.
+        `stores` are the key and the value caches of all layers, `norms` the weights of the norm after each. The
+        residual streams after as many layers as `kept` lists are returned as well.
         """
         ...
 
@@ -51,11 +52,11 @@ class Ops(Protocol):
     """What every face offers; R is the number of rows."""
 
     def view(self, rows: Rows) -> Any:
-        """The rows in the form in which this face reads them; made once per pass, good for every layer."""
+        """The rows in this face's own form; made once per forward pass and used by every layer."""
         ...
 
     def pick(self, x: Tensor, rows: Tensor) -> Tensor:
-        """Some rows of x [R, in], [len(rows), in]."""
+        """The given rows of x [R, in]: [len(rows), in]."""
         ...
 
     def linear(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -63,19 +64,19 @@ class Ops(Protocol):
         ...
 
     def arrange(self, weight: Packed, fast: bool) -> AnyPacked:
-        """A packed matrix as packed_linear reads it best; `fast` lets it round activations to 8 bits."""
+        """A packed matrix in the layout that packed_linear reads best; `fast` lets it round activations to 8 bits."""
         ...
 
     def packed_linear(self, x: Tensor, weight: AnyPacked, bias: Tensor | None = None) -> Tensor:
-        """The same with a packed matrix that was arranged here, or with a quantised one."""
+        """`linear` with a packed matrix that `arrange` returned, or with a quantised one."""
         ...
 
     def fused(self, layers: Sequence[Layer]) -> LayersRun:
-        """The layers of a model in the form in which this face runs them best."""
+        """A callable that runs a model's layers in the way that suits this face best."""
         ...
 
     def add_low_rank(self, out: Tensor, x: Tensor, stack: LowRankStack, adapters: Tensor) -> None:
-        """Add to each row of out [R, out] what its adapter makes of its row of x [R, in]; see low_rank.py."""
+        """Add to each row of out [R, out] the product of its adapter with its row of x [R, in]; see low_rank.py."""
         ...
 
     def rms_norm(self, x: Tensor, weight: Tensor, eps: float) -> Tensor:
@@ -93,12 +94,12 @@ class Ops(Protocol):
     def route(self, logits: Tensor, count: int, normalise: bool) -> tuple[Tensor, Tensor]:
         """The `count` most likely experts of each row, most likely first: shares float32 [R, count], experts int64.
 
-        Shares are likelihoods by a softmax over all of logits [R, E], or, to `normalise`, over the chosen ones.
+        Shares are probabilities from a softmax over all of logits [R, E] or, if `normalise`, over the chosen ones.
         """
         ...
 
     def run_experts(self, x: Tensor, gate_up: Tensor, down: Tensor, experts: Tensor, shares: Tensor) -> Tensor:
-        """What each row's experts make of x [R, H], each times its share, added up in their order.
+        """The outputs of each row's experts for x [R, H], each times its share, added up in route's order.
 
         gate_up is [E, 2 * I, H] and down [E, H, I]; experts and shares are route's.
         """
@@ -115,7 +116,7 @@ class Ops(Protocol):
         k_norm: Tensor | None = None,
         eps: float = 0.0,
     ) -> Tensor:
-        """Normalise and rotate queries and keys, put keys and values in the layer's cache, give queries [R, H, D].
+        """Normalise and rotate queries and keys, write keys and values to the layer's cache, return queries [R, H, D].
 
         qkv is [R, (H + 2 * KVH) * D] and is overwritten; rotary is (cos, sin), each float32 [positions, rotated / 2]; a
         head dimension past the rotated ones passes through.
@@ -139,7 +140,7 @@ class Ops(Protocol):
         ...
 
     def store(self, keys: Tensor, values: Tensor, view: Any, key_cache: Tensor, value_cache: Tensor) -> None:
-        """Put keys [R, KVH, Dk] and values [R, KVH, Dv] in the layer's cache."""
+        """Write keys [R, KVH, Dk] and values [R, KVH, Dv] to the layer's cache."""
         ...
 
     def attend(
@@ -163,7 +164,7 @@ class Ops(Protocol):
 
 
 def choose(device: torch.device, exact: bool = False) -> Ops:
-    """The face for a device; `exact` asks for bits that do not depend on who shares a pass, as a CPU's never do."""
+    """The face for a device; `exact`: results do not depend on which rows share a pass (on a CPU they never do)."""
     kind = face(device)
     return _face_of("exact triton" if exact and kind == "triton" else kind)
 

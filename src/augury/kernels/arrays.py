@@ -28,14 +28,14 @@ def fresh(rows: int, width: int) -> tuple[Tensor, Array]:
 
 
 def with_array(array: Array) -> Tensor:
-    """An activation made from an array, which it brings along."""
+    """A tensor on the memory of an array, which it carries as an attribute for array_of."""
     tensor = torch.from_numpy(array)
     tensor._augury_view = array  # type: ignore[attr-defined]
     return tensor
 
 
 def array_of(tensor: Tensor) -> Array:
-    """The numpy view of an activation; those made here bring it along."""
+    """The numpy view of an activation; tensors made here carry it."""
     view: Array | None = getattr(tensor, "_augury_view", None)
     return tensor.contiguous().numpy() if view is None else view
 

@@ -1,4 +1,4 @@
-"""The features of the token that each group has run, put aside in its slot's lines; see engine/aside.py."""
+"""Store the target's features of the token that each group has run in its slot's rows; see engine/aside.py."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ BLOCK = 1024
 
 
 def put_aside(stream: Tensor, kept: Tensor, count: Tensor, table: Tensor, row_begin: Tensor, lines: int) -> None:
-    """Copy rows of a stream [R, H] to the next line of their slots in `kept` [slots * lines, H]."""
+    """Copy each group's row of a stream [R, H] to the next row of its slot in `kept` [slots * lines, H]."""
     hidden = stream.shape[1]
     _put_aside[(len(row_begin), triton.cdiv(hidden, BLOCK))](
         stream, kept, count, table, row_begin, len(row_begin), hidden, stream.stride(0), LINES=lines, BLOCK=BLOCK
@@ -18,7 +18,7 @@ def put_aside(stream: Tensor, kept: Tensor, count: Tensor, table: Tensor, row_be
 
 
 def count_aside(count: Tensor, table: Tensor) -> None:
-    """Count one more where a group has run a token; `table` int64 [8, G] is a pass's segments."""
+    """Add 1 to the count of every slot whose group has run a token; `table` int64 [8, G] is the pass's segments."""
     _count_aside[(table.shape[1],)](count, table, table.shape[1])
 
 

@@ -1,4 +1,4 @@
-"""What rows of attention do one by one and in tiles: list their keys, turn scores to weights, divide by their sum."""
+"""Steps of attention that single rows and tiles share: list keys, turn scores into weights, divide by their sum."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def _bend(scores, count, scale, softcap):
 
 @njit(**ORDERED)
 def weigh(scores, s, count, scale, softcap, tops, totals, t, out, o, size):
-    """Turn a row's scores of one block to weights, and bring its sums so far to their measure; see soften.
+    """Turn a row's scores for one block into weights, and rescale its sums so far to the new maximum; see soften.
 
     Keys past `count` get no weight.
     """
@@ -73,7 +73,7 @@ def weigh(scores, s, count, scale, softcap, tops, totals, t, out, o, size):
 
 @njit(**ORDERED)
 def begin(tops, totals, sinks, head):
-    """The largest score and the sum of weights of some rows' heads, of which the first is number `head`."""
+    """Set the initial largest score and sum of weights of some heads, the first being number `head`; see Ops.attend."""
     for n in range(len(tops)):
         tops[n], totals[n] = LOWEST, _ZERO
     for n in range(len(tops) if sinks.size > 0 else 0):

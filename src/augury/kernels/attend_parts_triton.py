@@ -7,12 +7,12 @@ import triton.language as tl
 
 MAX_BITS = tl.constexpr(63)
 LOG2_E = tl.constexpr(1.4426950408889634)
-GROUP = tl.constexpr(8)  # splits that are joined before groups are: of one long request, many programs join at once
+GROUP = tl.constexpr(8)  # splits joined before the groups are: many programs join a long request's splits at once
 
 
 @triton.jit
 def put(sums, tops, item, kv, top, weight, sum_, KV_HEADS: tl.constexpr, HEIGHT: tl.constexpr, VALUES: tl.constexpr):
-    """Leave unfinished sums in scratch memory."""
+    """Write unfinished sums to scratch memory."""
     at = (item * KV_HEADS + kv) * HEIGHT + tl.arange(0, HEIGHT)  # scratch memory is small enough for 32 bits
     tl.store(sums + at[:, None] * VALUES + tl.arange(0, VALUES)[None, :], sum_)
     tl.store(tops + 2 * at, top)
@@ -21,8 +21,8 @@ def put(sums, tops, item, kv, top, weight, sum_, KV_HEADS: tl.constexpr, HEIGHT:
 
 @triton.jit
 def arrive(counter, expected):
-    """Count this program as arrived; whether it is the last of those expected, which sets the count back to zero."""
-    tl.debug_barrier()  # every thread's sums are out before
+    """Count this program as arrived; returns whether it is the last one expected, which resets the count to zero."""
+    tl.debug_barrier()  # every thread's sums are written before
     last = tl.atomic_add(counter, 1, sem="acq_rel") == expected - 1
     if last:
         tl.debug_barrier()
@@ -34,11 +34,11 @@ def arrive(counter, expected):
 def join(
     sums, tops, first_item, step, splits, kv, KV_HEADS: tl.constexpr, HEIGHT: tl.constexpr, BLOCK_VALUE: tl.constexpr
 ):
-    """The unfinished sums of every `step`-th item, so many from the first on, in the order of their positions."""
+    """Join the unfinished sums of `splits` items, every `step`-th from the first on, in order of position."""
     top, weight = tl.full([HEIGHT], float("-inf"), tl.float32), tl.zeros([HEIGHT], tl.float32)
     sum_ = tl.zeros([HEIGHT, BLOCK_VALUE], tl.float32)
     for i in range(0, splits, 4):
-        # Four at a time are asked for before the first is used: many splits would else wait for memory one by one.
+        # Load four before the first is used: otherwise many splits would wait for memory one by one.
         top_0, weight_0, sum_0 = _split(sums, tops, first_item, i, step, splits, kv, KV_HEADS, HEIGHT, BLOCK_VALUE)
         top_1, weight_1, sum_1 = _split(sums, tops, first_item, i + 1, step, splits, kv, KV_HEADS, HEIGHT, BLOCK_VALUE)
         top_2, weight_2, sum_2 = _split(sums, tops, first_item, i + 2, step, splits, kv, KV_HEADS, HEIGHT, BLOCK_VALUE)
@@ -54,9 +54,9 @@ def join(
 def _split(
     sums, tops, first_item, i, step, splits, kv, KV_HEADS: tl.constexpr, HEIGHT: tl.constexpr, BLOCK_VALUE: tl.constexpr
 ):
-    """What the i-th split left; past the last one, what changes nothing.
+    """The unfinished sums of the i-th split; past the last one, values that change nothing.
 
-    Loads go past the first-level cache: another processor wrote there.
+    Loads bypass the first-level cache: another processor wrote the values.
     """
     m, dv, there = tl.arange(0, HEIGHT), tl.arange(0, BLOCK_VALUE), i < splits
     at = ((first_item + i * step) * KV_HEADS + kv) * HEIGHT + m
@@ -68,7 +68,7 @@ def _split(
 
 @triton.jit
 def _take_in(top, weight, sum_, other_top, other_weight, other_sum):
-    """Two unfinished sums as one."""
+    """Merge two unfinished sums."""
     higher = tl.maximum(top, other_top)
     level = tl.where(higher == float("-inf"), 0.0, higher)
     fade, gain = tl.exp2((top - level) * LOG2_E), tl.exp2((other_top - level) * LOG2_E)
@@ -88,7 +88,7 @@ def record(items, item, there):
 
 @triton.jit
 def blocks(table, start, last, KEYS: tl.constexpr, BLOCK_SIZE: tl.constexpr):
-    """The cache blocks of some keys."""
+    """The numbers of the cache blocks that hold KEYS keys from `start` on."""
     logical = start + tl.arange(0, KEYS)
     return tl.load(table + logical // BLOCK_SIZE, mask=logical < last, other=0)
 
@@ -181,7 +181,7 @@ def _visible(logical, seen, root, bits, place, first_key, WINDOW: tl.constexpr):
     ancestor = (node >= 0) & (node < MAX_BITS) & ((bits[:, None] >> tl.minimum(tl.maximum(node, 0), 62)) & 1 != 0)
     before = (logical[None, :] < seen[:, None]) & (logical >= first_key)[None, :]
     visible = before | ancestor
-    if WINDOW != 0:  # an ancestor stands where its depth puts it
+    if WINDOW != 0:  # an ancestor's position follows from its depth
         depth = _ones(bits[:, None] & ((2 << tl.minimum(tl.maximum(node, 0), 61)) - 1))
         at = tl.where(logical[None, :] < seen[:, None], logical[None, :], root[:, None] - 1 + depth)
         if WINDOW > 0:

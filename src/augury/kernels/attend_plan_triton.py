@@ -1,4 +1,4 @@
-"""What attention has to do in one pass, planned on the device once and walked by every layer.
+"""The work of attention in one forward pass, planned on the device once and used by every layer.
 
 Rows of one slot lie together, so they are cut into *tiles* of a few rows that read the same keys; a tile's keys are cut
 into *splits* of one size. In exact mode that size is fixed, so that how a sum is associated never depends on the batch;
@@ -39,7 +39,7 @@ FIELDS = 8
 
 @dataclass(slots=True)
 class TilePlan:
-    """The items of one kind of tile."""
+    """The items (splits of tiles) of one kind of tile."""
 
     items: Tensor  # int32 [capacity, 8]: see FIELDS
     totals: Tensor  # int32 [2]: items, keys of a split
@@ -52,7 +52,7 @@ class TilePlan:
 def make_plan(
     rows: Rows, shared_heads: int, kv_heads: int, value_dim: int, prompts: bool, steady: bool = False
 ) -> TilePlan:
-    """Plan the tiles of prompts or of everything else; `steady`: by splits of one size."""
+    """Plan the tiles of prompts or of everything else; `steady`: in splits of one size, for exact mode."""
     height = _height(rows, shared_heads, prompts)
     per_tile = height // shared_heads
     count, device = len(rows.tokens), rows.tokens.device
@@ -85,7 +85,7 @@ def make_plan(
 
 
 def _height(rows: Rows, shared_heads: int, prompts: bool) -> int:
-    """Query rows of a tile."""
+    """How many query rows a tile has."""
     one = triton.next_power_of_2(shared_heads)
     if prompts:
         return max(PROMPT_HEIGHT, one)
@@ -94,7 +94,7 @@ def _height(rows: Rows, shared_heads: int, prompts: bool) -> int:
 
 
 def few_sizes(count: int) -> int:
-    """A power of two from `count` up, of which there are few: every new one is a kernel to compile."""
+    """`count` rounded up to one of a few powers of two: every new size is another kernel to compile."""
     size = 128
     while size < count:
         size *= 4
@@ -103,7 +103,7 @@ def few_sizes(count: int) -> int:
 
 @cache
 def programs(device: torch.device, per_processor: int) -> int:
-    """Programs of a persistent grid."""
+    """How many programs a persistent grid has."""
     if device.type != "cuda":
         return INTERPRETED_PROGRAMS
     return per_processor * torch.cuda.get_device_properties(device).multi_processor_count
@@ -128,14 +128,14 @@ def _plan(
     BLOCK: tl.constexpr,
     ONE: tl.constexpr,
 ):
-    """Splits grow from `split` until so many `abreast` could hold all keys, and all of them fit."""
+    """Write all items; doubles `split` until `abreast` splits could hold all keys and all items fit in `capacity`."""
     if ONE:  # all rows at once
         head, r, size, slot, reach, shared, _ = _tiles(
             slots, context, base, ancestors, 0, count, 0, PER_TILE, PROMPT_ROWS, CHUNKED, PROMPTS, BLOCK
         )
         keys = tl.sum(tl.where(head, reach, 0).to(tl.int64), 0)
         splits = _splits(head, reach, split)
-        # More items than fit are only where many long requests share their blocks.
+        # There are more items than fit only where many long requests share their blocks.
         while (tl.sum(splits, 0) > capacity) | (split.to(tl.int64) * abreast < keys):
             split = split * 2
             splits = _splits(head, reach, split)
@@ -229,7 +229,7 @@ def _tiles(
 
 @triton.jit
 def _splits(head, reach, split):
-    """Splits of each tile; one that sees nothing has one all the same, for its zeros."""
+    """Splits of each tile; a tile that sees no keys still has one, which writes its zeros."""
     return tl.where(head, tl.maximum(tl.cdiv(reach, split), 1), 0)
 
 

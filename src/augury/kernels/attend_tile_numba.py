@@ -19,7 +19,7 @@ from augury.kernels.simd_softmax import KEY_BLOCK
 from augury.kernels.vectors import LANES
 
 MOST_ROWS = 64  # of a tile: with three heads each their queries, sums and scores take 144 KB
-LEAST_ROWS = 8  # fewer do not earn back what laying keys across costs
+LEAST_ROWS = 8  # with fewer, laying keys across lanes costs more than it saves
 
 
 @njit(**ORDERED)
@@ -37,7 +37,7 @@ def rows_of_tile(r, rows, window, key_dim, value_dim):
 
 @njit(**ORDERED)
 def _gather_rest(out, o, size, scores, s, since, seen, values, head, width, keys, start):
-    """Add the values of one line's keys from `since` on, weighted; the last key fills up the last four."""
+    """Add the values of one line's keys from `since` on, weighted; the last key pads the last group of four."""
     for j in range(since, seen, 4):
         v0, v1 = keys[start + j] * width + head, keys[start + min(j + 1, seen - 1)] * width + head
         v2 = keys[start + min(j + 2, seen - 1)] * width + head
@@ -74,7 +74,7 @@ def _score(queries, size, cache, head, width, keys, start, across, scores, first
 
 @njit(**ORDERED)
 def _list_whole_blocks(r, rows, block_size, keys):
-    """The keys that row r sees, filled up with the last one to whole blocks; returns their number."""
+    """List the keys that row r sees, padded with the last one to whole blocks; returns their number without padding."""
     _, slots, context, _, _, tables, first = rows
     count = list_keys(tables, slots[r], block_size, first[0], context[r], 0, 0, 0, 0, keys)
     for pad in range(count, -(-count // KEY_BLOCK) * KEY_BLOCK):
@@ -84,7 +84,7 @@ def _list_whole_blocks(r, rows, block_size, keys):
 
 @njit(**ORDERED)
 def attend_tile(r, number, kv_head, q, key_cache, value_cache, rows, block_size, scale, softcap, sinks, out):
-    """All query heads of one kv head and `number` rows; a line is one head of one row."""
+    """Attention of `number` rows in all query heads of one kv head; a line is one head of one row."""
     _, _, context, _, _, _, first = rows
     kv_heads, key_dim, value_dim = key_cache.shape[1], key_cache.shape[2], value_cache.shape[2]
     group = out.shape[1] // (value_dim * kv_heads)

@@ -27,7 +27,7 @@ WIDEST = 256  # head dimensions past this are left to the torch face
 
 
 class Grid(NamedTuple):
-    """How a kind of pass is walked."""
+    """The persistent grid for one kind of forward pass."""
 
     keys: int  # read at a time
     per_processor: int  # programs
@@ -35,7 +35,7 @@ class Grid(NamedTuple):
 
 
 # Decoding: up to 32 requests wait for memory, more for each other. How many keys are read at a time, and by how many
-# warps, changes sums: it depends on the number of requests, never on that of their drafts.
+# warps, changes the order of sums, so it depends on the number of requests but never on the length of their drafts.
 FEW, MANY = Grid(128, 4, 4), Grid(64, 4, 2)
 PROMPTS, WIDE = Grid(64, 2, 4), Grid(32, 1, 4)  # reading prompts; anything in float32
 MANY_REQUESTS = 33
@@ -55,7 +55,7 @@ class View:
     """The rows of a pass, and the plans made for them so far, by the shape of the heads."""
 
     rows: Rows
-    steady: bool = False  # exact mode: no sum depends on who shares the pass
+    steady: bool = False  # exact mode: no sum depends on which requests share the pass
     plans: dict[tuple[int, int, int], list[TilePlan]] = field(default_factory=dict)
 
 
@@ -81,7 +81,7 @@ def attend(
     rows, heads, _ = q.shape
     kv_heads, value_dim = values.shape[1:]
     out = torch.empty(rows, heads, value_dim, dtype=q.dtype, device=q.device)
-    # Of keys in 8 bits tall tiles may add in another order than low ones, and exact mode must not.
+    # With 8-bit keys tall tiles may add in another order than low ones, and exact mode must not.
     low = view.steady and keys.element_size() == 1
     for plan in _plans(view, heads // kv_heads, kv_heads, value_dim, low):
         _launch(q, keys, values, view, plan, out, scale, window, softcap, sinks)
@@ -113,7 +113,7 @@ def _room(plan: TilePlan, kv_heads: int, value_dim: int, device: torch.device) -
 
 
 def _grid(kind: torch.dtype, view: View, plan: TilePlan) -> Grid:
-    """How the items of a plan are walked."""
+    """The grid that walks a plan's items."""
     if kind == torch.float32:
         return WIDE
     if plan.prompts:
@@ -244,7 +244,7 @@ def _attend(
             other=0.0,
         )
         table = block_tables + slot * table_stride
-        # The next item's record comes while this one's keys are read: one trip to memory less between two items.
+        # The next item's record is fetched while this one's keys are read: one wait for memory less between two items.
         next_work = work + tl.num_programs(0)
         next_record = record(items, next_work // KV_HEADS, next_work < most)
 
@@ -337,7 +337,7 @@ def _attend(
                 )
         else:
             # Decoding waits for memory. Triton's pipeline, which would carry block numbers, keys and values through
-            # shared memory, is slower than asking for all of a block at once and for the next numbers beside it.
+            # shared memory, is slower than loading all keys of a turn at once, and the next block numbers with them.
             block = blocks(table, first, last, KEYS, BLOCK_SIZE)
             for start in tl.range(first, last, KEYS, num_stages=1):
                 key, value = fetch(
@@ -381,7 +381,7 @@ def _attend(
                 )
 
         done = splits == 1
-        if not PROMPTS:  # whose tiles walk all their keys
+        if not PROMPTS:  # prompts' tiles walk all their keys
             if splits > 1:
                 put(sums, tops, item, kv, top, weight, sum_, KV_HEADS, HEIGHT, BLOCK_VALUE)
                 group = first_item + (item - first_item) // GROUP * GROUP  # its first item

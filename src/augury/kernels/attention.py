@@ -101,12 +101,12 @@ def _attend_tile(
 
 
 def _wide(cache: Tensor, q: Tensor) -> torch.dtype:
-    """The type in which keys and values are multiplied: their own, but of 8 bits the queries'."""
+    """The type in which keys and values are multiplied: their own, or the queries' if they have 8 bits."""
     return q.dtype if cache.element_size() == 1 else cache.dtype
 
 
 def store(rows: Tensor, cache: Tensor, write: Tensor) -> None:
-    """Put rows in a cache, in its type; what 8 bits cannot hold becomes the largest number that they can."""
+    """Write rows to a cache, in its type; values that 8 bits cannot hold are clamped to the largest that they can."""
     if cache.element_size() == 1:
         rows = rows.clamp(-torch.finfo(cache.dtype).max, torch.finfo(cache.dtype).max)
     cache[write] = rows.to(cache.dtype)

@@ -2,7 +2,7 @@
 
 A row's keys form a list in order of position: its context, then its ancestors. The list is walked in blocks counted
 from its first visible key, so a draft node adds the same numbers in the same order as the plain row would, and
-neighbours, padding, chunking and threads cannot change a bit.
+other rows, padding, chunking and threads cannot change a bit.
 """
 
 from __future__ import annotations
@@ -177,9 +177,9 @@ def _attend_rest(
 def _attend_some(
     r, number, shared, kv_head, q, key_cache, value_cache, rows, block_size, scale, window, softcap, sinks, out
 ):
-    """All query heads of one kv head and some rows, block by block so that they share the keys while these are near.
+    """Attention of some rows in all query heads of one kv head, block by block so that they share keys in the cache.
 
-    The first `shared` blocks are worked on for four rows at a time.
+    The first `shared` blocks are processed for four rows at a time.
     """
     _, slots, context, _, _, tables, first = rows
     kv_heads, key_dim, value_dim = key_cache.shape[1], key_cache.shape[2], value_cache.shape[2]
@@ -253,10 +253,10 @@ def _attend_some(
 
 @njit(**OPTIONS)
 def attend_share(thread, threads, q, key_cache, value_cache, rows, block_size, scale, window, softcap, sinks, out):
-    """What one thread does of Ops.attend; a line of q begins with its query heads, out is [R, heads * value dim].
+    """One thread's share of Ops.attend; a row of q begins with its query heads, out is [R, heads * value dim].
 
-    Work is dealt round-robin, because later rows of a prompt see more keys. A tile of rows is one piece of work for
-    each kv head, or four rows of one slot are, or else every row.
+    Work is dealt round-robin, because later rows of a prompt see more keys. For each kv head, a piece of work is a tile
+    of rows, else four rows of one slot, else one row.
     """
     scale, softcap = np.float32(scale), np.float32(softcap)
     kv_heads, key_dim, value_dim = key_cache.shape[1], key_cache.shape[2], value_cache.shape[2]

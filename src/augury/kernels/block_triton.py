@@ -21,7 +21,7 @@ from augury.verify.tree import Draft
 
 
 class Heights(NamedTuple):
-    """What the test of every node depends on."""
+    """What every node's acceptance test depends on."""
 
     depth: Any  # int64 [G]: nodes that hang below one another from the root
     carry: Any  # float64 [G, N]: P of block verification
@@ -91,7 +91,7 @@ def sum_heights(
     BARS: tl.constexpr,
     GREEDY: tl.constexpr,
 ):
-    """What one chunk of a node's distribution, times its P, leaves of its child's proposal."""
+    """Sum what the child's proposal does not cover of one chunk of a node's distribution times its P."""
     place, chunk = tl.program_id(0).to(tl.int64), tl.program_id(1)
     group, node = place // nodes, place % nodes
     if node + 1 >= tl.load(heights.depth + group):

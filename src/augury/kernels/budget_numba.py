@@ -1,4 +1,4 @@
-"""The controller's sums, compiled: it is asked before every pass, and a small model's pass takes a millisecond.
+"""The controller's arithmetic, compiled: it runs before every forward pass, and a small model's takes a millisecond.
 
 Arrays are what the controller keeps (see engine/odds.py, engine/cost.py and engine/goodput.py, which say what they
 mean); nothing here decides.
@@ -16,7 +16,7 @@ OPTIONS = {"cache": True, "nogil": True, "boundscheck": False, "error_model": "n
 
 @njit(**OPTIONS)
 def enter_drafts(own, shared, tenant_of, slots, depths, accepted, own_fades, shared_fades):
-    """Enter one draft of each slot in its own record, in everyone's and in its tenant's; records fade before."""
+    """Enter one draft per slot in the slot's own record, the common one and its tenant's; the records fade first."""
     for slot in slots:
         for line in range(2 if tenant_of[slot] else 1):
             shared[line * tenant_of[slot]] *= shared_fades
@@ -50,7 +50,7 @@ def reach_of(own, shared, tenant_of, slots, first, lean):
 
 @njit(**OPTIONS)
 def pass_seconds(rows, sizes, seconds):
-    """What a pass of so many rows takes: that of the size it is rounded up to, or in proportion past the last."""
+    """Seconds of a pass of so many rows: those of the size it is rounded up to, or in proportion past the largest."""
     last = len(sizes) - 1
     beyond = max(rows - sizes[last], 0.0)
     return seconds[min(np.searchsorted(sizes, rows), last)] + beyond * (seconds[last] / sizes[last])
@@ -58,7 +58,7 @@ def pass_seconds(rows, sizes, seconds):
 
 @njit(**OPTIONS)
 def share_rows(reach, rows, sizes, seconds, drafting, gain):
-    """Nodes for every request: for each depth the best rows in order, and of all these the best tokens a second."""
+    """Nodes for every request: for each depth limit rows are added best first; the most tokens per second win."""
     requests, positions = reach.shape
     best_worth, best_depth = 0.0, 0
     order, flat = np.argsort(reach.ravel())[::-1], reach.ravel()
@@ -87,7 +87,7 @@ def share_rows(reach, rows, sizes, seconds, drafting, gain):
 
 @njit(**OPTIONS)
 def longest_without(given, most, slots, quiet, patience, soon, passed):
-    """Count so many passes, and say who has been without drafts for longest beyond its patience; -1: none."""
+    """Count `passed` passes; returns which request has gone longest without drafts beyond its patience, -1 for none."""
     who, longest = -1, -1
     for i in range(len(slots)):
         slot = slots[i]
@@ -101,7 +101,7 @@ def longest_without(given, most, slots, quiet, patience, soon, passed):
 
 @njit(**OPTIONS)
 def refit(squares, products, fit, x, seconds, forget, ridge):
-    """Enter what one call took, and fit again: what is known, leaning a little on the fit before."""
+    """Enter what one call took, and fit again by least squares, leaning a little (`ridge`) on the fit before."""
     trace = 0.0
     for i in range(3):
         products[i] = forget * products[i] + x[i] * seconds
@@ -133,7 +133,10 @@ def _solved(left, right):
 
 @njit(**OPTIONS)
 def learn_pass(rows, taken, sizes, seconds, seen, bound, follows, fades):
-    """A pass took so long: its size follows, others the less the more is known of them, none below a smaller one."""
+    """Learn from a pass that took `taken` seconds.
+
+    Its size follows, others follow less the more is known of them, and none becomes faster than a smaller size.
+    """
     ratio = min(max(taken / pass_seconds(float(rows), sizes, seconds), 1 / bound), bound)
     own = np.searchsorted(sizes, rows) if rows <= sizes[-1] else -1
     for i in range(len(seconds)):
@@ -148,22 +151,23 @@ def learn_pass(rows, taken, sizes, seconds, seen, bound, follows, fades):
 
 @njit(**OPTIONS)
 def _between(rows, sizes, seconds):
-    """Of a pass whose rows are known on average only."""
+    """Seconds of a pass of which only the average number of rows is known."""
     last = len(sizes) - 1
     return np.interp(rows, sizes, seconds) + max(rows - sizes[last], 0.0) * (seconds[last] / sizes[last])
 
 
 @njit(**OPTIONS)
 def _drafting(depth, requests, fit, pace):
-    """Seconds to draft so deep for so many; see DraftCost."""
+    """Seconds to draft `depth` levels for so many requests; see DraftCost."""
     return max(fit[0] + depth * (fit[1] + fit[2] * requests), 0.0) * pace
 
 
 @njit(**OPTIONS)
 def begin_drafts(reach, rows, mean_rows, levels, sizes, seconds, fit, pace, gain, given):
-    """Mark those who may draft in `given`, where drafts end by themselves; what a row and a level must bring.
+    """Mark in `given` which requests may draft, where drafts end early by themselves.
 
-    They are the requests whose drafts bring most, as many as pay; `gain` is what they must promise over none.
+    They are those whose drafts promise most, as many as pay: together at least `gain` times the tokens per second
+    without drafts. Returns how many tokens a row and a level must bring to pay for themselves.
     """
     requests, best, total = len(reach), 0, 0.0
     worth = np.empty(requests)

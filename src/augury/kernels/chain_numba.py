@@ -1,8 +1,9 @@
-"""A whole draft of a recurrent head on a CPU, in one call: what it has not read, then guess after guess.
+"""A whole draft of a recurrent head on a CPU, in one call: first the tokens it has not read, then one draft token
+after another.
 
-A guess takes a third of a millisecond, and Python would take as much again: a dozen small calls, each of them cold
-after a target's weights have gone through the caches. The meaning is that of drafters/recurrent.py and of
-model/heads/eagle3.py. Tuples are flat and not named, because numba looks at those of a call in a tenth of the time.
+A draft token takes a third of a millisecond, and Python would take as much again: a dozen small calls, each of them
+cold after the target's weights have gone through the caches. The meaning is that of drafters/recurrent.py and of
+model/heads/eagle3.py. Tuples are flat and not named, because numba inspects flat arguments in a tenth of the time.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from augury.kernels.verify_numba import greedy_token
 
 @njit(**STEADY)
 def _unread(groups, carried, longest, budget, begin, count):
-    """What each group may draft, and which of its tokens the head has not read; how many rows these take."""
+    """Fill in what each group may draft and which tokens the head has not read; returns how many rows these take."""
     slots, lengths, most, start, num_new_tokens, _, path = groups
     rows = 0
     for g in range(len(slots)):
@@ -85,7 +86,7 @@ def draft_chains(
     threads, groups, carried, streams, block_ends, tables, combine, words, norms, layers, scores, shape, limits,
     judged, judges, tokens, budget,
 ):  # fmt: skip
-    """Draft for every group; how many passes the head took.
+    """Draft for every group; returns how many forward passes the head took.
 
     `groups` are slots, lengths, most nodes, start, num_new_tokens, row_begin and path of DraftInput; `streams` its
     features. `tokens` [G, K] and `budget` [G] take what is drafted, and `judged` is what note_guesses takes.
@@ -130,7 +131,7 @@ def draft_chains(
 
 @njit(**STEADY)
 def _held(slots, carried):
-    """Where the first row of each group continues a block found in the prefix cache."""
+    """Each group's flag in `carried`: 1 where its first row continues a block found in the prefix cache."""
     held = np.empty_like(slots)
     for g in range(len(slots)):
         held[g] = carried[slots[g]]

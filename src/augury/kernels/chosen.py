@@ -55,7 +55,7 @@ def choices_in_words() -> dict[str, str]:
 
 
 def _byte_products() -> str:
-    """Instructions that add up products of bytes."""
+    """The instruction that adds up products of bytes."""
     if machine.ARM_DOTS:
         return "sdot (NEON)"
     if machine.X86_DOTS:

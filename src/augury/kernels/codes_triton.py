@@ -1,4 +1,4 @@
-"""Codes of quantised weights as numbers, and activations as what is multiplied with them, in Triton."""
+"""Conversions for products with quantised weights in Triton: codes to numbers, activations to float16."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import triton.language as tl
 
 @triton.jit
 def sixteenth(x):
-    """Activations in float16: GPUs convert 8-bit floats to no other type at once.
+    """A sixteenth of the activations, in float16: the only type that GPUs convert 8-bit floats to directly.
 
-    Exact from 2**-10 to 2**20, where they are cut off; smaller ones are off by 2**-21 at most.
+    Exact from 2**-10 to 2**20, where they are clamped; smaller ones are off by 2**-21 at most.
     """
     scaled = x.to(tl.float32) * 0.0625
     return tl.clamp(scaled, -65504.0, 65504.0, propagate_nan=tl.PropagateNan.ALL).to(tl.float16)
@@ -37,7 +37,7 @@ def float_of(code, kind: tl.constexpr, KIND: tl.constexpr):
 
 @triton.jit
 def number_of(code, zero, kind: tl.constexpr):
-    """4-bit codes less their zeros: as low digits of a float that is large enough, which needs no conversion."""
+    """4-bit codes minus their zeros: set as the low bits of a large enough float, which needs no conversion."""
     bits = code.to(tl.uint16)
     if kind == tl.bfloat16:
         return (bits | 0x4300).to(tl.bfloat16, bitcast=True) - (zero.to(tl.float32) + 128.0).to(tl.bfloat16)[:, None]

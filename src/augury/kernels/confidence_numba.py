@@ -1,4 +1,4 @@
-"""What a drafter's probabilities are worth, compiled: it is asked between two guesses. See drafters/confidence.py."""
+"""How far a drafter's probabilities hold, compiled: it runs between two draft tokens. See drafters/confidence.py."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from augury.kernels.numba_options import OPTIONS
 
 @njit(**OPTIONS)
 def _top_probability(line):
-    """Of the likeliest token."""
+    """The probability of the likeliest token of a row of logits."""
     top = line[0]
     for score in line:
         top = max(top, score)
@@ -23,7 +23,7 @@ def _top_probability(line):
 
 @njit(**OPTIONS)
 def open_guesses(slots, nodes, temperature, pending, judged, moved, drawn):
-    """Put aside the bins of drafts that have just been verified; which of the next ones are drawn."""
+    """Keep the bins of drafts that have just been verified, and fill in which of the next drafts are sampled."""
     for g in range(len(slots)):
         slot = slots[g]
         moved[slot], drawn[g] = nodes[g] > 0, temperature[slot] > 0
@@ -33,7 +33,7 @@ def open_guesses(slots, nodes, temperature, pending, judged, moved, drawn):
 
 @njit(**OPTIONS)
 def note_guesses(logits, i, slots, budget, drawn, records, lean, pending, reached, kept, ahead, follows, prices):
-    """Judge guess i of every group that has kept all before it; whether one more promises to pay."""
+    """Judge token i of every draft that has kept all before it; returns whether one more token promises to pay."""
     bins, gain = records.shape[2], 0.0
     for g in range(len(slots)):
         if kept[g] != i or i >= budget[g]:
@@ -55,7 +55,7 @@ def note_guesses(logits, i, slots, budget, drawn, records, lean, pending, reache
 
 @njit(**OPTIONS)
 def enter_guesses(slots, depths, accepted, pending, records, fades):
-    """Enter how guesses fared: of every slot all up to the first that failed."""
+    """Enter how draft tokens fared: for every slot, all up to the first that was rejected."""
     records *= fades
     bins = records.shape[2]
     for n in range(len(slots)):

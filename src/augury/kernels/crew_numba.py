@@ -1,10 +1,10 @@
 """Threads of one parallel loop that wait for each other inside it.
 
-A decoder layer has ten steps that threads share. To begin and end a parallel loop takes longer than many of them do
-where rows are few, and threads that wait between two loops fall asleep; here they meet at a counter.
+A decoder layer has ten steps that threads share. With few rows, beginning and ending a parallel loop takes longer than
+many of these steps, and threads that wait between two loops fall asleep; here they meet at a counter.
 
-A loop gives each of its rounds a thread of its own only if as many threads are there. So a crew calls its roll first:
-if a thread does not arrive, none begins, and the caller works alone.
+A loop gives each of its iterations a thread of its own only if that many threads are available. So a crew first waits
+for all of its threads: if one does not arrive, none begins, and the caller works alone.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ from augury.kernels.vectors import I32, INDEX, at
 # Places in a crew's numbers, each on cache lines of its own.
 MET, PRESENT, VERDICT, PLACES = 0, 16, 32, 48
 OPEN, TOGETHER, ALONE = 0, 1, 2
-LOOKS = 300  # at a number before a thread lets others have its core between two looks
+LOOKS = 300  # at a number before a thread yields its core between two looks
 PATIENCE = 10_000_000  # nanoseconds to wait for a thread
 
 
 def _number(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-    """Where a crew keeps one of its numbers."""
+    """The address of one of a crew's numbers."""
     return at(builder, make_array(signature.args[0])(context, builder, value=args[0]).data, args[1])
 
 
 @intrinsic
 def _count(typing, numbers, place):
-    """Add one for all threads to see; the number after that."""
+    """Atomically add one to a number, and return the result."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         one = ir.Constant(ir.IntType(64), 1)
@@ -50,7 +50,7 @@ def _count(typing, numbers, place):
 
 @intrinsic
 def _look(typing, numbers, place):
-    """The number as other threads left it, and all that they wrote before."""
+    """Load a number so that all that other threads wrote before they changed it is visible too."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         return builder.load_atomic(_number(context, builder, signature, args), "acquire", 8)
@@ -60,7 +60,7 @@ def _look(typing, numbers, place):
 
 @intrinsic
 def _decide(typing, numbers, place, verdict):
-    """Store a verdict unless there is one."""
+    """Store a verdict unless there is one already."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         none = ir.Constant(ir.IntType(64), OPEN)
@@ -72,7 +72,7 @@ def _decide(typing, numbers, place, verdict):
 
 @intrinsic
 def _pause(typing):
-    """Tell the core that this thread looks at a number again and again."""
+    """Tell the core that this thread is spinning."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         name, given = ("llvm.aarch64.hint", [I32(1)]) if ARM else ("llvm.x86.sse2.pause", [])
@@ -85,7 +85,7 @@ def _pause(typing):
 
 @intrinsic
 def _yield(typing):
-    """Let another thread have the core, perhaps the one that is waited for; Windows has no such name and looks on."""
+    """Let another thread have the core, perhaps the one that is waited for; Windows lacks the call and spins."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         if sys.platform != "win32":
@@ -98,7 +98,7 @@ def _yield(typing):
 
 @intrinsic
 def _nanoseconds(typing):
-    """A clock; Windows has none of this name, and reads the processor's counter, which says not how fast it is."""
+    """A monotonic clock; Windows lacks the call and reads the processor's cycle counter, whose rate is not known."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         long = ir.IntType(64)
@@ -126,7 +126,7 @@ def new_crew():
 
 @njit(**STEADY)
 def meet(crew, threads, met):
-    """Wait until all threads are here; `met` is what the meeting before gave back, 0 at first."""
+    """Wait until all threads are here; `met` is what the previous call returned, 0 at first."""
     if threads > 1:
         _count(crew, MET)
         looks = 0
@@ -158,5 +158,5 @@ def all_here(crew, threads):
 
 @njit(**STEADY)
 def left_alone(crew):
-    """Whether a thread did not arrive, and nothing was done."""
+    """Whether a thread did not arrive, so that none of the work was done."""
     return _look(crew, VERDICT) == ALONE

@@ -25,14 +25,14 @@ PARALLEL_BLOCKS = 512  # of activations, from which on waking threads takes less
 
 @njit(**STEADY)
 def _in_digits(flat, first, last, digits, numbers, factors):
-    """Some blocks of rows as digits and factors, all flat."""
+    """Split blocks first .. last-1 of the activations into digits and factors; all arrays are flat."""
     for block in range(first, last):
         split(flat, block, numbers, factors, digits)
 
 
 @njit(**STEADY)
 def _tile_rows(tiles, tile, numbers, factors, rows, blocks, digits, out, o, apart):
-    """All rows times one tile."""
+    """All rows times one tile, up to four rows at a time."""
     r = 0
     while r + 4 <= rows:
         for half in range(2):

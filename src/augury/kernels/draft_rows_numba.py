@@ -1,4 +1,4 @@
-"""Rows of a drafter's own passes in one loop on the host; the meaning is that of drafters/rows.py's torch code."""
+"""Rows of a drafter's own forward passes, laid out in one loop on the host as drafters/rows.py's torch code does."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def lay_fresh(
     places: Array,
     wanted: Array,
 ) -> None:
-    """One group after another, then the padding."""
+    """Fill in the rows of one group after another, then the padding; see fresh_rows."""
     row, longest = 0, history.shape[1] - 1
     for g in range(len(slots)):
         slot, known = slots[g], count[g]
@@ -126,7 +126,7 @@ def lay_level(
     branching: bool,
     rows: Array,
 ) -> None:
-    """A group with a budget below `least` has no live rows."""
+    """Fill in one level's rows; a group with a budget below `least` has no live rows."""
     groups, width = tokens.shape
     for g in range(groups):
         slot, length = slots[g], lengths[g]

@@ -1,4 +1,4 @@
-"""Rows of a drafter's own passes in one kernel each; the meaning is that of drafters/rows.py's torch code."""
+"""Rows of a drafter's own forward passes, laid out in one kernel as drafters/rows.py's torch code does."""
 
 from __future__ import annotations
 

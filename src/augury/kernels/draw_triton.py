@@ -1,4 +1,4 @@
-"""The target's token at every line in Triton: `draw` of kernels/verify.py, token for token.
+"""The target's token at every line (row of logits) in Triton: `draw` of kernels/verify.py, token for token.
 
 A greedy line is read once, a sampled one twice, and up to three times more where top-k or top-p narrows it. What is
 left is a short list: tokens that may still be cut, and those of the kept that may win. Everything about a line is
@@ -42,7 +42,7 @@ EXACT = {"enable_fp_fusion": False, "enable_reflect_ftz": False}  # round as tor
 
 
 class DrawPlan(NamedTuple):
-    """The grid and the room of one draw."""
+    """The grid and the buffers of one draw."""
 
     lines: int
     vocab: int

@@ -47,7 +47,7 @@ class EditTensors(NamedTuple):
 
     path: Any  # int32 [L, PATH]: drafted tokens above the line, its own included; for penalized slots only
     path_count: Any  # int32 [L]
-    bars: Any  # int32 [L, B]: tokens that may not come
+    bars: Any  # int32 [L, B]: banned tokens
     bar_count: Any  # int32 [L]
     mask_bits: Any  # int32 [M, ceil(V / 32)]
     mask_rows: Any  # int64 [L]
@@ -104,7 +104,7 @@ def edits_of(draws: Draws, sampling: SlotSampling) -> EditTensors:
 
 
 def padded(size: int) -> int:
-    """The power of two that holds `size` things."""
+    """`size` rounded up to a power of two, at least 2."""
     return max(triton.next_power_of_2(size), 2)
 
 
@@ -128,7 +128,7 @@ def list_edits(
     STOPS_PAD: tl.constexpr,
     WORDS_PAD: tl.constexpr,
 ):
-    """One line: climb to its root once, for the penalties' path and for the ends of bad words."""
+    """List one line's edits: climbs to its root once, for the penalties' path and for the ends of bad words."""
     line = tl.program_id(0).to(tl.int64)
     slot, position = tl.load(slots + line), tl.load(positions + line)
     number = tl.arange(0, WORDS_PAD)
@@ -166,7 +166,7 @@ def list_edits(
 
 @triton.jit
 def ordered(scores):
-    """Scores that compare: NaN counts as -inf, +inf as the largest number."""
+    """Scores made comparable: NaN becomes -inf, +inf the largest number."""
     return tl.minimum(tl.maximum(scores, NEVER), MOST)  # of NaN and a number these give the number
 
 
@@ -178,7 +178,7 @@ def raw_scores(rows, tokens, inside, line, stride):
 
 @triton.jit
 def scores(rows, tokens, inside, line, slot, stride, vocab, table, edits, BARS: tl.constexpr):
-    """Scores of some tokens of one line after all edits, in an order that compares."""
+    """Scores of some tokens of one line after all edits, made comparable by `ordered`."""
     x = raw_scores(rows, tokens, inside, line, stride)
     if edits.bars is not None:
         if table.bias is not None:

@@ -1,8 +1,8 @@
 """The GPU face of exact mode: a row's bits depend on nothing but its own tokens and parameters.
 
 Not on how many rows share the pass, nor on whether the row is a prompt's, a draft's or one computed again. Attention
-uses one way of walking for all of them, and matrices one order of adding (matrix_triton.py). Where a faster product is
-found to add in that order for a number of rows, it multiplies: larger tiles of our own, or cuBLAS.
+walks keys in one way for all of them, and matrix products have one order of adding (matrix_triton.py). Where a faster
+product is found to add in that order for a number of rows, it is used: larger tiles of our own, or cuBLAS.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ class ExactTritonOps(TritonOps):
         self._products: dict[Shape, Product] = {}
 
     def view(self, rows: Rows) -> View:
-        """Prompts are walked like decoding, by whoever shares the pass."""
+        """Prompts are read like decoding rows, whatever requests share the pass."""
         return View(replace(rows, chunked=False), steady=True)
 
     def linear(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-        """By the fastest product that has been seen to add in our order."""
+        """Multiply by the fastest product that was found to add in our order."""
         shape = (len(x), *weight.shape, weight.dtype)
         if shape not in self._products and x.is_cuda and not torch.cuda.is_current_stream_capturing():
             self._products[shape] = _fastest(shape, x.device)
@@ -48,7 +48,7 @@ class ExactTritonOps(TritonOps):
         return out if bias is None else out + bias
 
     def packed_linear(self, x: Tensor, weight: AnyPacked, bias: Tensor | None = None) -> Tensor:
-        """By one kernel, and one instruction, for any number of rows."""
+        """Multiply by one kernel, with one instruction, for any number of rows."""
         if isinstance(weight, Quantized):
             return quantized_triton.linear(x, weight, bias, steady=True)
         return self.linear(x, weight.unpacked(), bias)
@@ -67,8 +67,8 @@ def _fastest(shape: Shape, device: torch.device) -> Product:
 def _agrees(product: Product, shape: Shape, device: torch.device) -> bool:
     """Whether a product gives our bits.
 
-    The second half of every sum takes back the first but for a little, so that nothing but roundings is left of it:
-    another order shows in nearly every number, not in one of ten thousand.
+    The second half of every sum nearly cancels the first, so that little but rounding is left: another order shows in
+    nearly every number, not in one of ten thousand.
     """
     rows, outs, depth, dtype = shape
     for seed in range(TRIALS):

@@ -2,7 +2,7 @@
 
 A router scores all experts for each row; the `count` most likely run it, and what they make of it is added up in the
 order of their likelihood, each weighed by its share. Between equal experts the one with the lower number is chosen, so
-a row's experts are its own whatever rows share the pass.
+a row's experts do not depend on the rows that share the pass.
 """
 
 from __future__ import annotations

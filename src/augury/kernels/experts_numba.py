@@ -1,6 +1,6 @@
 """Mixtures of experts on a CPU: rows are gathered by expert, and each expert's matrices are read once for all of them.
 
-Two calls of threads a layer, whatever the number of experts: every thread has some columns of each. A row's sums are
+Two parallel calls per layer, whatever the number of experts: every thread has some columns of each. A row's sums are
 those of matrix_numba.py, whose order does not depend on how many rows an expert has.
 """
 
@@ -47,8 +47,10 @@ def route(logits, normalise, shares, experts):
 
 @njit(**OPTIONS)
 def gather(x, experts, begins, order, out):
-    """Rows of x in the order of their experts: out [R * k, H], which pairs of row and place these are, and where each
-    expert's begin: begins [E + 1]."""
+    """Gather rows of x in the order of their experts: out [R * k, H].
+
+    `order` [R * k] takes the pair of row and place that each is, begins [E + 1] where each expert's rows begin.
+    """
     flat = experts.reshape(-1)
     begins[:] = 0
     for pair in range(flat.size):
@@ -66,7 +68,7 @@ def gather(x, experts, begins, order, out):
 
 @njit(**OPTIONS)
 def products_share(thread, threads, x, weights, begins, out):
-    """What one thread does of each expert's rows of x times its matrix."""
+    """One thread's share of each expert's rows of x times its matrix."""
     for e in range(weights.shape[0]):
         first, rows = begins[e], begins[e + 1] - begins[e]
         panels = -(-rows // PANEL_ROWS)
@@ -77,14 +79,14 @@ def products_share(thread, threads, x, weights, begins, out):
 
 @njit(parallel=True, **OPTIONS)
 def products_parallel(threads, x, weights, begins, out):
-    """All products, on several threads."""
+    """All shares of the products in parallel."""
     for share in prange(threads):
         products_share(np.int64(share), threads, x, weights, begins, out)
 
 
 @njit(**STEADY)
 def join(made, order, shares, out):
-    """Add up what a row's experts have made of it, in the order of their places."""
+    """Add up the outputs of each row's experts, times their shares, in the order of their places."""
     places = shares.shape[1]
     line = np.empty(order.size, np.int64)
     for i in range(order.size):

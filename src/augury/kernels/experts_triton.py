@@ -1,8 +1,8 @@
 """Mixtures of experts on the GPU: products by blocks of rows that share an expert.
 
-A row's bits do not depend on who shares its block: as in matrix_triton.py the order of a sum depends on the matrix
-alone, and the matrix is the left operand, so that the instruction stays the same when a block has 16 rows or 128. So
-the same kernels serve exact mode.
+A row's bits do not depend on the other rows of its block: as in matrix_triton.py the order of a sum depends on the
+matrix alone, and the matrix is the left operand, so that the instruction stays the same when a block has 16 rows or
+128. So the same kernels serve exact mode.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from torch import Tensor
 from augury.kernels.matrix_triton import STEP, WIDE, MatrixTile
 from augury.kernels.route_triton import group
 
-# Up to so many pairs an expert on average, which tile: few wait for the matrices, many for arithmetic.
+# The tile by the most pairs per expert on average: few pairs wait for the matrices, many for arithmetic.
 TILES = (
     (8, MatrixTile(16, 64, 4, 5)),
     (24, MatrixTile(32, 64, 4, 4)),
@@ -122,7 +122,7 @@ def _dot(left, right, total, EXACT: tl.constexpr):
 
 @triton.jit
 def _join(made, shares, out, hidden, PLACES: tl.constexpr, WIDTH: tl.constexpr):
-    """Add up what a row's experts have made of it, in their order."""
+    """Add up the outputs of each row's experts, times their shares, in their order."""
     row, column = tl.program_id(0).to(tl.int64), tl.program_id(1) * WIDTH + tl.arange(0, WIDTH)
     inside = column < hidden
     total = tl.zeros([WIDTH], tl.float32)

@@ -26,7 +26,7 @@ def face(device: torch.device) -> Face:
 
 @cache
 def asked() -> Face | None:
-    """What AUGURY_KERNELS names, read once: a pass asks thirty times."""
+    """The face that AUGURY_KERNELS asks for, None for the default; read once, because a pass asks thirty times."""
     match os.environ.get("AUGURY_KERNELS", ""):
         case "torch" | "triton" as name:
             return name

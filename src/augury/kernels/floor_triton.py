@@ -32,7 +32,7 @@ READS, CANDIDATES = 3, 8  # three reads of 8 narrow a bracket further than two o
 
 
 class Search(NamedTuple):
-    """What the reads of a line pass on."""
+    """What each read of a line leaves for the next."""
 
     sums: Any  # float32 [L, C, CANDIDATES]: of the last read, down to each candidate
     total: Any  # int64 [L, C]: mass above min-p's floor
@@ -76,9 +76,9 @@ def distances(scores, top, temperature):
 
 @triton.jit
 def divided(numbers, size, by):
-    """Numbers / by, correctly rounded, in half the instructions of a division: what is left over is added twice.
+    """Numbers / by, correctly rounded, in half the instructions of a division: the remainder is added in twice.
 
-    Past HUGE it is not: such a token has no mass and wins nothing, and only the order of distances matters.
+    Past HUGE it is not exact: such a token has no mass and wins nothing, and only the order of distances matters.
     """
     reciprocal = tl.div_rn(1.0, by)
     quotient = numbers * reciprocal
@@ -251,7 +251,7 @@ def weights(share, distance, inside, k, allowed):
 
 @triton.jit
 def ramped(distance, weight, slope, height, slope_too, height_too, out):
-    """Weights under two ramps, roughly summed; two at a time share the way through the warps."""
+    """Weights under two ramps, roughly summed; two at a time share one reduction across the warps."""
     far = distance.to(tl.float32, bitcast=True)
     one = libdevice.saturatef(height - far * slope) * weight
     two = libdevice.saturatef(height_too - far * slope_too) * weight

@@ -29,11 +29,11 @@ NO_STACK = (np.empty((0, 0, 0), np.float32), np.empty((0, 0, 0), np.float32), np
 
 @dataclass(slots=True)
 class PassArrays:
-    """A pass as numpy arrays."""
+    """The rows of a forward pass as numpy arrays."""
 
     positions: Array
     write: Array
-    rows: tuple[Array, ...]  # positions, slots, context, base, ancestors, block_tables, and `first` alone
+    rows: tuple[Array, ...]  # positions, slots, context, base, ancestors, block_tables, and `first` as an array of one
     block_size: int
     keys: int  # cache rows seen by all rows together, about
     adapters: Array  # each row's adapter; empty: no adapters
@@ -41,7 +41,7 @@ class PassArrays:
 
 @dataclass(slots=True)
 class FusedLayer:
-    """See Layer; its arrays and numbers in the groups that run_layers takes them in."""
+    """The arrays and numbers of a Layer, grouped as run_layers takes them."""
 
     matrices: tuple[Array, ...]  # qkv, out, gate and up, down: tiles and bias of each
     norms: tuple[Array, Array, Array]  # of the MLP, of queries and keys
@@ -52,7 +52,7 @@ class FusedLayer:
 
     @classmethod
     def of(cls, layer: Layer) -> FusedLayer | None:
-        """The layer, or nothing where a matrix has another form: each mixture of forms would be compiled anew."""
+        """The layer, or None if its matrices are not all tiles of one kind: each mixture would be compiled anew."""
         attention, mlp = layer.attention, layer.mlp
         linears = (attention.qkv, attention.out, mlp.gate_up, mlp.down)
         matrices = [_tiled(linear) for linear in linears]
@@ -70,11 +70,11 @@ class FusedLayer:
 
     @property
     def bytes(self) -> int:
-        """Of its matrices."""
+        """Bytes of its matrices."""
         return sum(array.nbytes for array in self.matrices[::2])
 
     def alike(self, other: object) -> bool:
-        """Whether the other may run in one call with this one."""
+        """Whether the other layer can run in one call with this one: same shapes, types and numbers."""
         return isinstance(other, FusedLayer) and self._form() == other._form()
 
     def _form(self) -> tuple[object, ...]:
@@ -86,14 +86,14 @@ class FusedLayer:
         return block_size, int(self.matrices[2].shape[1]) * BLOCK // keys.shape[2], *self.numbers
 
     def places(self) -> list[int]:
-        """Its line of the table, but for what comes with a pass: the norm after it, and its keys and values."""
+        """Its row of the table of addresses; those of the norm after it and of its keys and values come with a pass."""
         mlp_norm, q_norm, k_norm = self.norms
         arrays = (*self.matrices, mlp_norm, mlp_norm, q_norm, k_norm, *self.stacks, *self.rotary)
         return [*(array.ctypes.data for array in arrays), 0, 0, -1]
 
 
 class FirstLayer(NamedTuple):
-    """What stands for all layers of a call: their arrays have the shapes of these."""
+    """The first layer of a call, which stands for all of them: their arrays have the same shapes."""
 
     layer: FusedLayer
     norm: Array
@@ -101,15 +101,15 @@ class FirstLayer(NamedTuple):
 
 
 class FusedLayers:
-    """Layers of which those that are alike run together; see LayersRun."""
+    """Runs consecutive layers that are alike in one call; see LayersRun."""
 
     def __init__(self, layers: Sequence[Layer], threads: int) -> None:
         self.threads = threads
         self.layers = [FusedLayer.of(layer) or layer for layer in layers]
         self._table = np.zeros((len(layers), COLUMNS), np.int64)
-        self._marks: list[ref[Tensor]] = []  # whose places the table has; it must not keep a cache alive
+        self._marks: list[ref[Tensor]] = []  # tensors whose addresses the table has; it must not keep a cache alive
         self._kept: Sequence[int] | None = None
-        self._end = list(range(1, len(layers) + 1))  # where those that are like a layer end
+        self._end = list(range(1, len(layers) + 1))  # one past the last of the layers that are like each
         for n in reversed(range(len(layers))):
             layer = self.layers[n]
             if isinstance(layer, FusedLayer):
@@ -126,7 +126,7 @@ class FusedLayers:
         norms: Sequence[Tensor],
         kept: Sequence[int] = (),
     ) -> tuple[Tensor, Tensor, list[Tensor]]:
-        """Run all of them."""
+        """Run all layers; see LayersRun."""
         n, (keys, values) = 0, stores
         streams = np.empty((len(kept), *residual.shape), np.float32)
         self._note_places(keys, values, norms, kept)
@@ -146,7 +146,7 @@ class FusedLayers:
     def _note_places(
         self, keys: Sequence[Tensor], values: Sequence[Tensor], norms: Sequence[Tensor], kept: Sequence[int]
     ) -> None:
-        """What of the table comes with a pass: mostly what came with the one before it."""
+        """Fill in the addresses that come with a pass; mostly they are those of the pass before."""
         marks = (*keys[:1], *values[:1], *norms[:1], *norms[-1:])
         if self._kept == kept and all(known() is mark for known, mark in zip(self._marks, marks, strict=True)):
             return
@@ -161,7 +161,7 @@ class FusedLayers:
     def _timed(
         self, n: int, end: int, x: Tensor, residual: Tensor, view: PassArrays, first: FirstLayer, streams: Array
     ) -> tuple[Tensor, Tensor, int]:
-        """Run as many layers as may run before somebody looks at the clock; and the layer after them."""
+        """Run as many layers as one timed call may take; returns their outputs and the number of the next layer."""
         if self.threads == 1:
             return *self.run(1, n, end, x, residual, view, first, streams), end
         kind, rows = kind_of(len(view.write), view.keys, first.layer.bytes), len(view.write)
@@ -181,7 +181,7 @@ class FusedLayers:
         first: FirstLayer,
         streams: Array,
     ) -> tuple[Tensor, Tensor]:
-        """One call of compiled code."""
+        """Run layers n .. end-1 in one call of compiled code."""
         like, cache = first.layer, first.cache
         following, stream = run_layers(
             threads,
@@ -204,14 +204,14 @@ class FusedLayers:
 
     @property
     def like(self) -> FusedLayer | None:
-        """The layer that all others are like, if one call runs them all."""
+        """The first layer if one call can run all layers, else None."""
         first = self.layers[0] if self._end[:1] == [len(self.layers)] else None
         return first if isinstance(first, FusedLayer) else None
 
     def arrays(
         self, stores: tuple[Sequence[Tensor], Sequence[Tensor]], norms: Sequence[Tensor]
     ) -> tuple[Array | tuple[Array, ...] | tuple[int, ...], ...]:
-        """What run_layers takes of all layers, for compiled code that calls it: see `like`."""
+        """What run_layers takes for all layers, for compiled code that calls it; only where `like` is not None."""
         (keys, values), like = stores, self.like
         assert like is not None
         self._note_places(keys, values, norms, ())
@@ -221,8 +221,8 @@ class FusedLayers:
 
 
 def _tiled(linear: object) -> Tiled | None:
-    """The tiles of a projection; the matrices of a mixture's experts are none."""
-    weight = getattr(getattr(linear, "base", linear), "weight", None)  # one with adapters lies around another
+    """The tiles of a projection, or None if it has none, as in a mixture of experts."""
+    weight = getattr(getattr(linear, "base", linear), "weight", None)  # a projection with adapters wraps another
     return weight if isinstance(weight, Tiled) else None
 
 

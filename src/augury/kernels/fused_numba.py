@@ -1,6 +1,6 @@
 """Norms, rotary embedding with cache write, and the gated activation on a CPU: one pass over the data each.
 
-Each row is reduced by itself in the same order, so neighbours cannot change it.
+Each row is reduced by itself in the same order, so other rows cannot change it.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def silu_mul(gate_up, out):
 
 @njit(**ORDERED)
 def _turn_head(x, r, start, dim, norm, eps, cos, sin, position):
-    """One head in its place: norm if there is one, then rotate the first dimensions."""
+    """Normalise one head in place if it has a norm, then rotate its first dimensions."""
     if norm.size > 0:
         norm_line(x, r, start, dim, norm, eps, x, start)
     half, whole = cos.shape[1], cos.shape[1] // LANES * LANES

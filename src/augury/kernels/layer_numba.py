@@ -1,8 +1,8 @@
 """Decoder layers of packed matrices on a CPU, in one call, by threads that stay together throughout.
 
-A layer's ten steps take as long as Python takes to begin them, where rows are few, and waking threads for each takes
-longer than most of them. Prompts come this way too: code that is compiled into another function may be vectorised in
-another way, and a row's bits must not depend on its company.
+With few rows, a layer's ten steps take no longer than Python takes to start them, and waking threads for each takes
+longer than most of them. Prompts run here too: code that is compiled into another function may be vectorised in
+another way, and a row's bits must not depend on the rows that share its pass.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from augury.kernels.unpack import BLOCK
 
 PANEL_ROWS = 128  # rows at a time, so that they stay in the second-level cache
 
-# Where a layer's line of the table says where what is; the last is the number its stream is kept under, or -1.
+# Columns of a layer's row in the table of addresses; KEPT is the number its residual stream is kept under, or -1.
 MATRICES, NORMS, STACKS, ROTARY, CACHE, KEPT, COLUMNS = 0, 8, 12, 24, 26, 28, 29
 
 _NO_SINKS = np.empty(0, np.float32)
@@ -50,7 +50,7 @@ def _share(
     thread, threads, crew, x, residual, table, matrices, norms, digits, adapters, stacks, rotary, cache, view, write,
     shape, rooms, streams,
 ):  # fmt: skip
-    """What one thread does of all layers; see run_layers."""
+    """One thread's share of all layers; see run_layers."""
     block_size, heads, scale, window, eps = shape
     (qkv, mixed, middle, normed, gates, gated, stream, following), room = rooms[:8], rooms[8:]
     first, last, met = x.shape[0] * thread // threads, x.shape[0] * (thread + 1) // threads, np.int64(0)
@@ -82,7 +82,7 @@ def _share(
 
 @njit(**STEADY)
 def _rooms(rows, given, hidden, width, heads, inner, digits):
-    """Places for what a layer's steps leave, by its widths, and for the digits of a panel."""
+    """Buffers for the results of a layer's steps, by its widths, and for the digits of a panel."""
     room = min(rows, PANEL_ROWS) * max(given, hidden, heads, inner)
     return (
         np.empty((rows, width), np.float32),
@@ -106,7 +106,7 @@ def run_layers(
     """The normed input of the layer after these, and the residual stream that it is the norm of.
 
     The arrays are the first layer's; `table` [layers, COLUMNS] says where each layer's are, of the same shapes, and
-    `streams` takes those that are kept. Tuples are flat, because a parallel loop takes no others: tiles and bias of
+    `streams` receives those that are kept. Tuples are flat, because a parallel loop takes no others: tiles and bias of
     four matrices, and the three parts of their adapters.
     """
     keys, hidden, inner, heads = cache[0], residual.shape[1], matrices[6].shape[1] * BLOCK, matrices[2].shape[1] * BLOCK

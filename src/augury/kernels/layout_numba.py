@@ -1,4 +1,6 @@
-"""From segments to rows and lines in one loop on the host; the meaning is that of engine/rows.py's torch code.
+"""Lay segments out as rows and lines in one loop on the host, as engine/rows.py's torch code does.
+
+A row is a token that the forward pass runs, a line a row of logits from which a token is drawn.
 
 That code takes some sixty small tensor operations, several microseconds each: as long as two layers of a small model.
 """
@@ -56,7 +58,7 @@ def lay_groups(
     tokens: Array,
     parents: Array,
 ) -> None:
-    """One group after another, then the padding."""
+    """Fill in the rows and lines of one group after another, then the padding; see lay_out."""
     row = line = 0
     for g in range(segments.shape[1]):
         slot, start, known, nodes = segments[0, g], segments[1, g], segments[2, g], segments[3, g]
@@ -87,7 +89,7 @@ def lay_groups(
 
 @njit(cache=True, nogil=True)
 def pad(rows: Array, row: int, lines: Array, line: int, nobody: int) -> None:
-    """Rows and lines past those in use: they see nothing, draw nothing that anyone reads, and write to row 0."""
+    """Rows and lines past those in use: they attend to nothing, their draws are not read, and they write to row 0."""
     for i in range(row, rows.shape[1]):
         put_row(rows, i, 0, 0, nobody, 0, 0, 0, 0)
     for i in range(line, lines.shape[1]):
@@ -111,6 +113,6 @@ def put_line(lines: Array, at: int, row: int, slot: int, position: int, token: i
 
 @njit(cache=True, nogil=True)
 def physical(block_tables: Array, slot: int, logical: int, block_size: int) -> int:
-    """A cache row by the block tables; what lies past them is never read."""
+    """The physical cache row of a slot's logical one; one past the block tables is never read."""
     block = min(logical // block_size, block_tables.shape[1] - 1)
     return block_tables[slot, block] * block_size + logical % block_size

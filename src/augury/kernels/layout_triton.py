@@ -1,6 +1,7 @@
-"""From segments to rows and lines in one kernel: one program per group, and one for the padding.
+"""Lay segments out as rows and lines in one kernel: one program per group, and one for the padding.
 
-The meaning is that of engine/rows.py's torch code, number for number.
+The result is that of engine/rows.py's torch code, number for number. A row is a token that the forward pass runs, a
+line a row of logits from which a token is drawn.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ CHUNK = 128  # known rows at a time
 
 
 class LaidOut(NamedTuple):
-    """The numbers of a pass, one row per field."""
+    """The layout of a forward pass: tables with one row per field."""
 
     rows: Tensor  # int64 [7, R]
     lines: Tensor  # int64 [5 or 6, L]
@@ -192,7 +193,7 @@ def _lay_out(
 
 @triton.jit
 def shape_of(parent, n, LEVELS: tl.constexpr, NODES: tl.constexpr):
-    """Depth and ancestor bits of every node; by doubling, a look-up being a sum over one match."""
+    """Depth and ancestor bits of every node; by pointer doubling, where a look-up is a sum over one match."""
     depth = tl.full([NODES], 1, tl.int64)
     bits = depth << tl.minimum(n, 62).to(tl.int64)
     up = parent
@@ -237,7 +238,7 @@ def _put_masks(to, begin, first_line, scored, active, node, drawn):
 
 @triton.jit
 def _pad(out_rows, out_lines, masks, used_rows, used_lines, rows, lines, padding_slot, CHUNK: tl.constexpr):
-    """Rows and lines past those in use: they see nothing, draw nothing that anyone reads, and write to row 0."""
+    """Rows and lines past those in use: they attend to nothing, their draws are not read, and they write to row 0."""
     nothing = tl.zeros([CHUNK], tl.int64)
     for begin in range(used_rows, rows, CHUNK):
         r = begin + tl.arange(0, CHUNK)

@@ -1,9 +1,9 @@
 """torch without its meta kernels, for processes that are ours alone and run on a CPU.
 
 A third of the time in which torch is imported goes into kernels for tensors without data, written in Python, which
-compilers and transformers' loading of models need and an engine of ours does not. They are imported as soon as somebody
-does: before transformers, torch's compiler or a class of the user's. A script that imports `LLM` is not ours, and gets
-torch as it is.
+compilers and transformers' loading of models need and an engine of ours does not. They are imported as soon as
+something needs them: before transformers, torch's compiler or a class of the user's. A script that imports `LLM` is not
+ours, and gets torch as it is.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ USERS = ("transformers", "torch._dynamo", "torch._inductor", "torch._decomp")
 
 
 class _Before(MetaPathFinder):
-    """Imports the kernels before the first of those who use them."""
+    """Imports the meta kernels before the first module that uses them."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """Finds nothing itself."""
+        """Import the meta kernels if this module uses them; finds nothing itself."""
         if fullname in USERS:
             import_the_rest()
         return None
@@ -49,7 +49,7 @@ def import_lean() -> None:
 
 
 def import_the_rest() -> None:
-    """Complete what import_lean has begun, if it has."""
+    """Import the meta kernels if import_lean has left them out."""
     if _before in sys.meta_path:
         sys.meta_path.remove(_before)
         import_module(KERNELS)

@@ -1,4 +1,4 @@
-"""Low-rank additions to a matrix, another one for each row: what LoRA adapters are on a device.
+"""Low-rank additions to a matrix, chosen row by row: LoRA adapters as a device applies them.
 
 All adapters of one projection lie in one stack. A fused projection (q, k and v, say) has several parts, each with a
 product of its own: part p takes columns p * rank .. of the first factor and gives columns bounds[p-1] .. bounds[p].
@@ -44,8 +44,8 @@ class LowRankStack:
 def add_low_rank(out: Tensor, x: Tensor, stack: LowRankStack, adapters: Tensor) -> None:
     """Add to each row of out [R, out] the product of its adapter with its row of x [R, in]; adapter 0 adds nothing.
 
-    The shapes do not depend on who has which adapter, so that a CUDA graph may hold it: every row meets every adapter,
-    and what is not its own is set to zero, which adds exactly nothing.
+    The shapes do not depend on which row has which adapter, so that a CUDA graph may hold it: every row is multiplied
+    by every adapter, and products that are not its own are set to zero, which adds exactly nothing.
     """
     places, rank = len(stack.down), stack.rank
     own = adapters[None, :] == torch.arange(1, places + 1, device=adapters.device)[:, None]  # [S, R]

@@ -1,7 +1,7 @@
 """Low-rank additions on a CPU: each row with its own adapter's factors, rows without one untouched.
 
-Factors of several adapters are more than any cache holds, so that they come from memory for every pass: rows are
-shared out among threads, and four lines of a factor are read at a time.
+The factors of several adapters do not fit in any cache, so every pass reads them from memory: rows are shared out
+among threads, and four lines of a factor are read at a time.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def _add_lines(weights, w, count, lines, start, apart, out, o, size):
 
 @njit(**STEADY)
 def _add_rows(first, last, x, down, up, bounds, adapters, out):
-    """Rows first .. last-1. Sums run in one order for every row, so its bits do not depend on its neighbours."""
+    """Rows first .. last-1. Sums run in one order for every row, so its bits do not depend on other rows."""
     width, columns, rank, lines = down.shape[1], down.shape[2], up.shape[1], up.shape[2]
     inner, flat_x, flat_out = np.empty(columns, np.float32), x.reshape(-1), out.reshape(-1)
     flat_down, flat_up = down.reshape(-1), up.reshape(-1)
@@ -51,7 +51,7 @@ def _add_rows(first, last, x, down, up, bounds, adapters, out):
 
 @njit(**STEADY)
 def low_rank_share(thread, threads, x, stack, adapters, out):
-    """What one thread does of add_low_rank."""
+    """One thread's share of add_low_rank."""
     down, up, bounds = stack
     first, last = x.shape[0] * thread // threads, x.shape[0] * (thread + 1) // threads
     _add_rows(first, last, x, down, up, bounds, adapters, out)
@@ -65,7 +65,7 @@ def _add_shares(threads, x, stack, adapters, out):
 
 @njit(**STEADY)
 def add_low_rank(threads, x, stack, adapters, out):
-    """See kernels/low_rank.py; a stack is (down, up, bounds). No adapters at all."""
+    """See kernels/low_rank.py; a stack is (down, up, bounds). If `adapters` is empty, no row has one."""
     if adapters.size == 0:
         return
     if threads > 1 and x.shape[0] > 1:

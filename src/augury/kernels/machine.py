@@ -16,7 +16,7 @@ ARM = llvm.get_process_triple().startswith(("aarch64", "arm64"))
 
 @cache
 def extensions() -> frozenset[str]:
-    """The instruction-set extensions in use, by LLVM's names; Linux knows more of an ARM core than LLVM asks for."""
+    """The instruction-set extensions in use, by LLVM's names; on ARM, Linux reports some that LLVM does not detect."""
     told = os.environ.get("NUMBA_CPU_FEATURES")
     found = {name for name, there in llvm.get_host_cpu_features().items() if there}
     if told is not None:
@@ -50,8 +50,8 @@ X86_DOTS = not ARM and ("avx512vnni" if LINES == 16 else "avxvnni") in extension
 # Products of bytes added up in pairs, with 16 bits for a sum, which is enough for codes of 4 bits.
 X86_PAIRS = not ARM and not X86_DOTS and bool(extensions() & {"avx2", "avx512bw"})
 DOT_PRODUCTS = ARM_DOTS or X86_DOTS
-BF16_PRODUCTS = bool(extensions() & {"amx-bf16", "avx512bf16", "bf16"})  # without them torch's take minutes a prompt
-# Sums of sixteen floats that fit the registers, beside what is added to them: rows and columns of a product.
+BF16_PRODUCTS = bool(extensions() & {"amx-bf16", "avx512bf16", "bf16"})  # without them torch takes minutes a prompt
+# Sums of sixteen floats that fit in the registers with their operands: rows and columns of a product.
 REGISTER_TILE = (4, 4) if "avx512f" in extensions() else (2, 2)
-# Registers for scores of keys that lie across lanes, sixteen to a vector: with fewer they are made from lanes' sums.
+# Whether there are registers enough to score keys that lie across lanes, sixteen to a vector; else lanes are summed.
 KEYS_ACROSS = "avx512f" in extensions()

@@ -14,7 +14,7 @@ from augury.kernels.room_numba import aligned
 from augury.kernels.simd import tile1, tile2, tile4
 from augury.kernels.simd_quads import QUAD, SUMS, copy_line, quad_first, quad_last, quad_more, quad_whole
 
-PANEL = 16  # rows of x worked on at a time, so that they stay in the first-level cache beside the weights
+PANEL = 16  # rows of x worked on at a time, so that they stay in the first-level cache with the weights
 MANY_ROWS = 16  # from here on blocks of weights are copied to where the cache holds them
 LINES = 12  # lines of weights in a block
 CHUNK = 576  # elements of a line that are worked on at a time: a block of them fills two thirds of a first-level cache
@@ -36,7 +36,7 @@ def tile_rows(x, first, last, weights, line, width, out, column, columns):
 
 @njit(**OPTIONS)
 def _columns(x, weight, first, last, out):
-    """Output columns first .. last-1, four at a time; the last four may write again what is there, the same bits."""
+    """Output columns first .. last-1, four at a time; the last four may rewrite columns with the same bits."""
     rows, width, columns = x.shape[0], x.shape[1], weight.shape[0]
     flat_x, flat_weight, flat_out = x.reshape(-1), weight.reshape(-1), out.reshape(-1)
     for panel in range(0, rows, PANEL):
@@ -115,7 +115,7 @@ def _blocks(x, weight, first, last, out):
 
 @njit(**OPTIONS)
 def add_bias(out, bias):
-    """Add a bias, if it has any elements; after all shares, because a last block may write again another share's."""
+    """Add a bias, if it has any elements; after all shares, because a last block may rewrite columns of another."""
     if bias.size > 0:
         for r in range(out.shape[0]):
             for column in range(out.shape[1]):
@@ -131,7 +131,7 @@ def columns_of(thread, threads, columns, step):
 
 @njit(**OPTIONS)
 def share_of_product(thread, threads, x, weight, out):
-    """What one thread does of out [R, out] = x [R, in] times weight [out, in]."""
+    """One thread's share of out [R, out] = x [R, in] times weight [out, in]."""
     many = x.shape[0] >= MANY_ROWS and weight.shape[0] >= LINES
     first, last = columns_of(thread, threads, weight.shape[0], LINES if many else 4)
     if many:

@@ -19,12 +19,12 @@ from augury.kernels.ahead_triton import await_inputs, launched_ahead
 from augury.kernels.parts_triton import counters, join_parts
 
 STEP = 64  # of the depth, in exact mode: the same for every tile
-DEEP, SEGMENTS = 8192, 4  # a matrix of this depth is read in so many segments: by few rows at once
+DEEP, SEGMENTS = 8192, 4  # a matrix this deep is read in so many segments: all at once for few rows
 FEW_ROWS = 64
 
 
 class MatrixTile(NamedTuple):
-    """What one program computes."""
+    """The part of a product that one program computes, and how it is launched."""
 
     rows: int
     outs: int
@@ -33,7 +33,7 @@ class MatrixTile(NamedTuple):
     step: int = STEP
 
 
-# Up to so many rows, which tile: few rows wait for the matrix, many for arithmetic.
+# The tile by the most rows: few rows wait for the matrix, many for arithmetic.
 TILES = (
     (16, MatrixTile(16, 64, 4, 6)),
     (32, MatrixTile(32, 64, 4, 6)),
@@ -52,12 +52,12 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 
 
 def segments_of(weight: Tensor) -> int:
-    """Into how many exact mode cuts the depth."""
+    """How many segments exact mode cuts the depth into."""
     return SEGMENTS if weight.shape[1] >= DEEP else 1
 
 
 def multiply(x: Tensor, weight: Tensor, bias: Tensor | None, tile: MatrixTile, segments: int = 1) -> Tensor:
-    """The product by tiles of this kind, the depth read in so many segments."""
+    """The product in tiles of this kind, the depth summed in so many segments."""
     rows, outs, depth = len(x), *weight.shape
     apart = segments if rows <= FEW_ROWS else 1  # programs that share the depth
     grid = triton.cdiv(rows, tile.rows) * triton.cdiv(outs, tile.outs)

@@ -1,4 +1,4 @@
-"""The CPU face: float32 activations, float32 or bf16 weights, every row the same bits whatever its neighbours are."""
+"""The CPU face: float32 activations, float32 or bf16 weights, and the same bits for a row whatever rows are with it."""
 
 from __future__ import annotations
 
@@ -61,9 +61,9 @@ class NumbaOps:
         self._attended = False
 
     def view(self, rows: Rows) -> PassArrays:
-        """Take the arrays out of their tensors."""
+        """The rows as numpy arrays."""
         if getattr(self._here, "threads", 0) != self._threads:
-            set_num_threads(self._threads)  # the limit holds in one thread alone, and a server steps in another
+            set_num_threads(self._threads)  # the limit is per thread, and a server steps in another
             self._here.threads = self._threads
         fields = (rows.positions, rows.slots, rows.context, rows.base, rows.ancestors)
         arrays = tuple(np.ascontiguousarray(field.numpy()) for field in fields)
@@ -79,7 +79,7 @@ class NumbaOps:
         )
 
     def pick(self, x: Tensor, rows: Tensor) -> Tensor:
-        """numpy takes a fifth of torch's time for a few rows."""
+        """Index with numpy, which takes a fifth of torch's time for a few rows."""
         return with_array(array_of(x)[rows.numpy()])
 
     def linear(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -101,13 +101,13 @@ class NumbaOps:
         return out
 
     def arrange(self, weight: Packed, fast: bool) -> AnyPacked:
-        """In tiles for integer arithmetic where that is asked for, or as exact as float32 and faster."""
+        """In tiles for integer arithmetic if `fast`, or where that is as exact as float32 and faster."""
         if fast or machine.DOT_PRODUCTS:
             return tiled(weight, digits_numba.FAST if fast else digits_numba.EXACT)
         return weight
 
     def fused(self, layers: Sequence[Layer]) -> LayersRun:
-        """One call of compiled code for those that are alike, where all matrices of a layer are tiles of one kind."""
+        """Layers that are alike run in one call of compiled code, if all matrices of a layer are tiles of one kind."""
         return FusedLayers(layers, self._threads)
 
     def packed_linear(self, x: Tensor, weight: AnyPacked, bias: Tensor | None = None) -> Tensor:
@@ -127,7 +127,7 @@ class NumbaOps:
         return out
 
     def add_low_rank(self, out: Tensor, x: Tensor, stack: LowRankStack, adapters: Tensor) -> None:
-        """Each row by itself; rows of the base cost nothing."""
+        """Each row by itself; rows without an adapter cost nothing."""
         factors = lasting(stack.down), lasting(stack.up), lasting(stack.bounds)
         low_rank_numba.add_low_rank(self._threads, array_of(x), factors, lasting(adapters), array_of(out))
 
@@ -158,7 +158,7 @@ class NumbaOps:
         return shares, experts
 
     def run_experts(self, x: Tensor, gate_up: Tensor, down: Tensor, experts: Tensor, shares: Tensor) -> Tensor:
-        """Row-invariant for any number of rows, but in sizes and types that `linear` leaves to torch."""
+        """Row-invariant for any number of rows, except in sizes and types that `linear` leaves to torch."""
         (_, hidden, inner), kind = down.shape, down.dtype
         if hidden % LANES or inner % LANES or kind == torch.float16:
             return reference.run_experts(x, gate_up, down, experts, shares)
@@ -243,7 +243,7 @@ class NumbaOps:
         k_norm: Tensor | None = None,
         eps: float = 0.0,
     ) -> Tensor:
-        """Both on the same array: queries are turned in their place and read from there."""
+        """Both on the same array: queries are rotated in place and read from there."""
         _, kv_heads, dim = keys.shape
         heads = qkv.shape[1] // dim - 2 * kv_heads
         array = array_of(qkv)
@@ -289,7 +289,7 @@ class NumbaOps:
 
 
 def _panels(x: Array, out: Array) -> list[tuple[Array, Array]]:
-    """Rows and their results in panels of nearly the same size: a short one would read the weights for little."""
+    """Rows and their results in panels of nearly the same size: a short one would read all weights for few rows."""
     rows = x.shape[0]
     if rows <= PANEL_ROWS:
         return [(x, out)]

@@ -1,8 +1,8 @@
-"""Whether several threads together are quicker than one, where others may want their cores.
+"""Whether several threads together are faster than one, where other processes may want their cores.
 
-Threads that meet ten times a layer wait whenever one of them has lost its core to another process: beside three busy
-ones a layer took thirty times as long as on one thread. So what threads take is compared with what one takes, and where
-they lose, one works alone for a while. Results are the same.
+Threads that meet ten times a layer wait whenever one of them has lost its core to another process: with three busy
+ones a layer took thirty times as long as on one thread. So the time of several threads is compared with that of one,
+and where they lose, one works alone for a while. Results are the same.
 """
 
 from __future__ import annotations
@@ -11,22 +11,22 @@ from dataclasses import dataclass, field
 
 Kind = tuple[int, int, int]
 
-FEW = 8  # rows of which each number is a kind of its own
+FEW = 8  # up to so many rows, each number of rows is a kind of its own
 MOST_LOST = 0.03  # seconds; a core that is lost for one slice of the scheduler does not count
 ALONE = 1.0  # seconds, until threads are tried again
-PROBE = 500  # layers that several threads run, of which one is run alone to compare with
+PROBE = 500  # layers on several threads, after which one is run on one thread to compare with
 SMOOTH = 8  # times over which that is averaged
-TRIED = 2  # layers in one call at first, and after threads have lost: nobody looks at a clock within a call
+TRIED = 2  # layers in one call at first, and after threads have lost: no time is taken within a call
 
 
 def kind_of(rows: int, keys: int, weight: int) -> Kind:
-    """Layers that take about as long a row; `weight` tells models apart."""
+    """A key for layers that take about the same time per row; `weight` tells models apart."""
     return rows if rows <= FEW else FEW + rows.bit_length(), keys.bit_length(), weight
 
 
 @dataclass(slots=True)
 class ThreadTimings:
-    """What a layer of each kind takes alone, and what threads have lost against that lately."""
+    """How long a layer of each kind takes on one thread, and how much several threads have lost to that lately."""
 
     lost: float = 0.0  # seconds
     alone_until: float = 0.0
@@ -47,7 +47,7 @@ class ThreadTimings:
         return most, count
 
     def took(self, kind: Kind, rows: int, threads: int, layers: int, seconds: float, now: float) -> None:
-        """Take in what a call took."""
+        """Record how long a call took."""
         each = seconds / layers / rows
         alone = self._alone.get(kind, each)
         if threads == 1:  # believed at once where it is far less than thought: a first call may have compiled its code

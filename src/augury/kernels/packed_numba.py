@@ -15,7 +15,7 @@ from augury.kernels.room_numba import aligned
 from augury.kernels.simd_unpack import unpack
 from augury.kernels.unpack import BLOCK
 
-MANY_ROWS = 8  # from here on weights are unpacked in blocks for the cache; sooner than copying pays, since they must be
+MANY_ROWS = 8  # from here on weights are unpacked in blocks for the cache: copying pays later, but unpacking is a must
 
 
 @njit(**OPTIONS)
@@ -53,7 +53,7 @@ def _blocks(x, codes, scales, first, last, out):
 
 @njit(**OPTIONS)
 def _share(thread, threads, x, codes, scales, out):
-    """What one thread does of out [R, out] = x [R, in] times the packed matrix."""
+    """One thread's share of out [R, out] = x [R, in] times the packed matrix."""
     many = x.shape[0] >= MANY_ROWS and codes.shape[0] >= LINES
     first, last = columns_of(thread, threads, codes.shape[0], LINES if many else 4)
     if many:
@@ -64,7 +64,7 @@ def _share(thread, threads, x, codes, scales, out):
 
 @njit(parallel=True, **OPTIONS)
 def linear_packed(threads, x, codes, scales, bias, out):
-    """All shares at once, plus bias if it has any elements."""
+    """All shares in parallel, plus bias if it has any elements."""
     for share in prange(threads):
         _share(np.int64(share), threads, x, codes, scales, out)
     add_bias(out, bias)

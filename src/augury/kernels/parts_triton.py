@@ -1,4 +1,4 @@
-"""Sums that several programs share: each leaves its part, and the one that arrives last adds them, in their order."""
+"""Sums that several programs share: each writes its part, and the one that arrives last adds them in their order."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def counters(device: torch.device, count: int) -> Tensor:
 
 @triton.jit
 def join_parts(mine, parts, at, there, size, arrived, index, PARTS: tl.constexpr):
-    """Leave this program's part of a sum at `parts`; whether it is the last to come, and the sum if it is."""
+    """Write this program's part of a sum to `parts`; returns whether it is the last to arrive, and the sum if it is."""
     tl.store(parts + index * size + at, mine, mask=there)
     tl.debug_barrier()  # every thread's part is out before this program counts as arrived
     last = tl.atomic_add(arrived, 1, sem="acq_rel") == PARTS - 1

@@ -1,4 +1,4 @@
-"""The highest score of every line in Triton: alone the greedy token, and the first of the draw's reads.
+"""The highest score of every line in Triton: by itself the greedy token, and the first of the draw's reads.
 
 Each program reads one chunk of one line; the next kernel joins the chunks. A maximum does not depend on order, so the
 size of a chunk affects only the speed.
@@ -62,7 +62,7 @@ def argmax(logits: Tensor, targets: Tensor | None = None) -> Tensor:
 
 
 def warps_of(chunk: int, tokens: int) -> int:
-    """Warps whose threads read some tokens each."""
+    """How many warps read a chunk if each thread reads `tokens` tokens."""
     return min(max(chunk // (32 * tokens), 1), 16)
 
 
@@ -90,7 +90,7 @@ def find_peaks(rows, stride, vocab, table, edits, peaks, search, CHUNK: tl.const
 
 @triton.jit
 def find_resort(rows, tokens, inside, line, slot, place, stride, vocab, table, edits, peaks):
-    """What to emit if every token is banned."""
+    """Find what one chunk contributes to the last resort: the token to emit if every token is banned."""
     concerned = False
     if table.bias is not None:
         concerned = tl.load(table.biased + slot) != 0
@@ -127,7 +127,7 @@ def highest(values, tokens, line, chunks, CHUNKS: tl.constexpr):
 def last_resort(line, chunks, edits, peaks, CHUNKS: tl.constexpr):
     """What to emit when everything is barred: the lowest token that bias and grammar allow, else the highest logit.
 
-    A grammar is kept to the last: where it has no token that the bias allows, its own lowest.
+    A grammar outranks the bias: where they allow no token together, the lowest that the grammar allows.
     """
     token = tl.zeros((), tl.int32)
     if peaks.raw is not None:
@@ -144,7 +144,7 @@ def last_resort(line, chunks, edits, peaks, CHUNKS: tl.constexpr):
 
 @triton.jit
 def join_peaks(peaks, targets, out, chunks, CHUNKS: tl.constexpr):
-    """The token of one line, through a table where there is one."""
+    """The token of one line, mapped through `targets` if given."""
     line = tl.program_id(0).to(tl.int64)
     _, token = highest(peaks.top, peaks.token, line, chunks, CHUNKS)
     token = token.to(tl.int64)

@@ -1,4 +1,4 @@
-"""Drafts written to the slots that they wait in, on a CPU: one call where torch takes a dozen."""
+"""Write drafts to their slots, where they wait to be verified, on a CPU: one call where torch takes a dozen."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def leave_pending(
 ) -> np.ndarray:
     """Write tokens and parents [G, K] and counts [G] to lines of `pending`, the same three by slot.
 
-    A draft ends before its first token that the vocabulary does not have; the counts that were kept, int64 [G].
+    A draft ends before its first token that is not in the vocabulary; returns the counts that were kept, int64 [G].
     """
     kept = np.empty(len(counts), np.int64)
     _write(tokens, parents, counts, slots, vocab, kept, *[lasting(part) for part in pending])

@@ -1,4 +1,4 @@
-"""Arrays like others, elsewhere in memory: how compiled code goes from one layer's matrices to the next one's."""
+"""Arrays like others at other addresses: how compiled code moves from one layer's matrices to the next one's."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ from augury.verify.sampling import Draws, SlotSampling
 
 
 class RowProbs(NamedTuple):
-    """What makes a line's distribution, besides its scores."""
+    """What a line's distribution depends on besides its scores."""
 
     token: Any  # int64 [L]: the certain token of a line that is not sampled
     floor: Any  # int32 [L]: the largest distance that is kept
@@ -155,7 +155,7 @@ def write_probs(
     BARS: tl.constexpr,
     GREEDY: tl.constexpr,
 ):
-    """One chunk of one line's distribution."""
+    """Write one chunk of one line's distribution."""
     line, chunk = tl.program_id(0).to(tl.int64), tl.program_id(1)
     tokens = chunk * CHUNK + tl.arange(0, CHUNK)
     inside = tokens < vocab

@@ -1,7 +1,7 @@
-"""Weights in 8-bit floats or 4-bit integers, for GPUs: a third kind of matrix, beside plain and packed ones.
+"""Weights in 8-bit floats or 4-bit integers, for GPUs: a third kind of matrix, besides plain and packed ones.
 
 A weight is scale * (code - zero). A scale belongs to one line of the matrix and a group of its columns, or to the whole
-line. Activations keep their own type: what such a matrix means is its dequantised twin, for one row and for many.
+line. Activations keep their own type: such a matrix means the same as dequantised, for one row and for many.
 """
 
 from __future__ import annotations
@@ -61,19 +61,19 @@ class Quantized:
         return factors.t().repeat_interleave(self.group, 1)[:, : self.width]
 
     def some(self, wanted: Tensor) -> Quantized:
-        """Some lines, still quantised."""
+        """The wanted lines, still quantised."""
         at = wanted.to(self.codes.device)
         codes = self.codes.view(torch.uint8)[at].view(self.codes.dtype)  # torch cannot index 8-bit floats everywhere
         zeros = None if self.zeros is None else self.zeros[:, at].contiguous()
         return Quantized(codes, self.scales[:, at].contiguous(), self.group, zeros)
 
     def lines(self, wanted: Tensor) -> Tensor:
-        """Some lines of the float32 matrix."""
+        """The wanted lines of the float32 matrix."""
         return self.some(wanted).unpacked()
 
 
 def quantised(matrix: Tensor) -> Quantized:
-    """A matrix rounded to FP8, the largest weight of every line to the largest number there is."""
+    """A matrix rounded to FP8, scaled so that every line's largest weight becomes the largest FP8 number."""
     wide = matrix.float()
     scales = wide.abs().amax(1, keepdim=True) / LARGEST
     scales = torch.where(scales > 0, scales, 1.0)
@@ -101,7 +101,7 @@ def stacked(parts: Sequence[Quantized]) -> Quantized | None:
 
 
 def _divides(finest: Quantized, part: Quantized) -> bool:
-    """A line with one scale can be given the same one for every group; 4-bit codes lie by their own groups."""
+    """Whether a part can take the finest groups: one scale per line can be repeated, 4-bit codes keep their groups."""
     return part.group == finest.group or (len(part.scales) == 1 and not part.halved)
 
 

@@ -1,10 +1,10 @@
-"""Products with quantised weights on a GPU: codes travel, and become numbers just before they are multiplied.
+"""Products with quantised weights on a GPU: codes are read, and become numbers just before they are multiplied.
 
 A code is exact in 16 bits, so nothing is rounded on the way: sums are float32, and a line's scale multiplies them once,
 at the end or group by group. As in matrix_triton, the order of a sum depends on nothing but the matrix, so that a row
-has the same bits in any company of up to 32 rows, in any of more, and in any at all if told to be `steady`: its depth
-goes in segments of one size, added in their order. Few rows wait for memory, and many programs share the depth; the one
-that finishes last adds what the others found.
+has the same bits in all products of up to 32 rows, the same in all of more, and the same in all if `steady`: the depth
+is summed in segments of one size, added in their order. Few rows wait for memory, so several programs share the depth;
+the one that finishes last adds up their parts.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ NATIVE, BITS, HALVES = 0, 1, 2  # codes: 8-bit floats that the GPU converts, the
 
 
 class QuantizedTile(NamedTuple):
-    """What one program computes."""
+    """The part of a product that one program computes, and how it is launched."""
 
     rows: int
     outs: int
@@ -37,7 +37,7 @@ class QuantizedTile(NamedTuple):
     stages: int
 
 
-# Up to so many rows, which tile. Two warps are fastest for few rows, and multiply by another instruction than four.
+# The tile by the most rows. Two warps are fastest for few rows, and multiply by another instruction than four.
 MANY = (1 << 30, QuantizedTile(128, 128, 8, 3))
 TILES = (
     (16, QuantizedTile(16, 64, 2, 4)),
@@ -57,7 +57,7 @@ WIDE = QuantizedTile(16, 32, 4, 2)  # float32
 def linear(
     x: Tensor, weight: Quantized, bias: Tensor | None = None, kind: int | None = None, steady: bool = False
 ) -> Tensor:
-    """x [R, in] times the matrix, plus bias, in the type of x; `kind`: how codes are read, if not as suits the GPU."""
+    """x [R, in] times the matrix, plus bias, in the type of x; `kind`: how codes are read, by default see kind_of."""
     rows, outs, depth = len(x), len(weight), weight.width
     grouped = len(weight.scales) > 1 or weight.halved
     tiles = STEADY if steady or grouped else TILES  # the wider tiles have no registers for the scales of groups
@@ -101,7 +101,7 @@ def linear(
 
 
 def segments_of(outs: int, depth: int, step: int) -> int:
-    """In how many segments a matrix is read: by its shape alone."""
+    """How many segments a matrix is read in; depends on its shape alone."""
     segments, tiles = 1, triton.cdiv(outs, LANES)
     while tiles * segments < PROGRAMS and segments < MOST_SEGMENTS and depth // (2 * segments) >= max(step, SHORTEST):
         segments *= 2
@@ -109,7 +109,7 @@ def segments_of(outs: int, depth: int, step: int) -> int:
 
 
 def kind_of(weight: Quantized, device: torch.device) -> int:
-    """How this device reads such codes: those before Ada have no 8-bit floats, nor has Triton's interpreter."""
+    """How this device reads such codes: GPUs before Ada have no 8-bit floats, nor has Triton's interpreter."""
     return HALVES if weight.halved else NATIVE if _converts(device) else BITS
 
 
@@ -119,7 +119,7 @@ def _converts(device: torch.device) -> bool:
 
 
 def unpack(weight: Quantized, dtype: torch.dtype, kind: int | None = None) -> Tensor:
-    """The matrix in `dtype`: for many rows, whose product then takes longer than writing it down."""
+    """The matrix in `dtype`: for many rows, whose product takes longer than writing the matrix out."""
     out = torch.empty(len(weight), weight.width, dtype=dtype, device=weight.codes.device)
     kind = kind_of(weight, weight.codes.device) if kind is None else kind
     step = STEP if len(weight.scales) == 1 and not weight.halved else weight.group

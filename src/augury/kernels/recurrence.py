@@ -26,18 +26,18 @@ COLUMNS = 16  # of a state in one block, on a CPU
 
 
 def make_memory(lines: int, heads: int, keys: int, values: int, device: torch.device) -> Tensor:
-    """Room for states, [lines, heads, blocks, keys, columns of a block]: on a CPU a block fits the nearest cache."""
+    """Zeroed states, [lines, heads, blocks, keys, columns of a block]; on a CPU a block fits the first-level cache."""
     width = COLUMNS if device.type == "cpu" else max(1, values)
     return torch.zeros(lines, heads, -(-values // width), keys, width, device=device)
 
 
 def read_states(memory: Tensor, where: Tensor, values: int) -> Tensor:
-    """The states of some lines, [G, heads, keys, values]."""
+    """The states in the lines `where` of a memory, [G, heads, keys, values]."""
     return memory[where].transpose(2, 3).flatten(3)[..., :values]
 
 
 def write_states(memory: Tensor, where: Tensor, states: Tensor) -> None:
-    """Store states where they belong."""
+    """Write states [G, heads, keys, values] to the lines `where` of a memory."""
     blocks, width = memory.shape[2], memory.shape[4]
     padded = torch.nn.functional.pad(states, (0, blocks * width - states.shape[3]))
     memory[where] = padded.unflatten(3, (blocks, width)).transpose(2, 3)
@@ -45,7 +45,7 @@ def write_states(memory: Tensor, where: Tensor, states: Tensor) -> None:
 
 @dataclass(slots=True)
 class Course:
-    """How the rows of one pass follow each other, G groups; rows are numbered with those that are run again in front.
+    """The order of the rows of one pass, for G groups; rows that are run again are numbered before those of the pass.
 
     A group first runs `again` rows of the pass before, then `known` rows, and saves the state; then its `nodes`.
     """
@@ -61,7 +61,7 @@ class Course:
     nodes: Tensor  # int64 [G]
     parents: Tensor  # int64 [rows of this pass]: of a node, its parent's number, -1: the last known row
     front: int  # rows run again, padding included: how many stand before the rows of this pass
-    steps: Any = None  # what the CPU's kernel makes of it, once a pass
+    steps: Any = None  # the CPU kernel's plan of it, made once a pass
 
 
 def convolve(x: Tensor, taps: Tensor, weight: Tensor, bias: Tensor | None, activate: bool) -> Tensor:
@@ -85,7 +85,7 @@ def convolve(x: Tensor, taps: Tensor, weight: Tensor, bias: Tensor | None, activ
 def scan(
     memory: Tensor, course: Course, query: Tensor, key: Tensor, value: Tensor, decay: Tensor, rate: Tensor | None
 ) -> Tensor:
-    """The recurrence over a pass: what its own rows read, [R, heads, V]; `memory` (make_memory) is written to.
+    """The recurrence over a pass: the outputs of its own rows, [R, heads, V]; `memory` (make_memory) is written to.
 
     query and key are [E, key heads, K], value [E, heads, V], decay and rate [E, heads], all float32.
     """

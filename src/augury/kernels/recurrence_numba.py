@@ -1,12 +1,12 @@
 """The recurrent layers' operations on a CPU: each group, head and block of columns by itself.
 
 A block of the state is read from memory once a pass and written once, after the last row that is certain; for the rows
-between it stays in the first-level cache. A row reads
+between it stays in the first-level cache. A row's output is
 
     decay * (S^T query) + (key . query) * write,   write = rate * (value - decay * (S^T key)) under the delta rule
 
-off the state S before it, so the last of the draft's nodes updates nothing, and one walk over the block makes a state
-and asks it for the row after.
+of the state S before it, so a draft node without children updates nothing, and one walk over the block makes a state
+and takes from it the sums for the row after ("asks" it for that row).
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def _plan(course):
 
 @njit(**STEADY)
 def _convolve(begin, end, x, taps, weight, bias, activate, out):
-    """Rows begin to end."""
+    """Convolve rows begin .. end-1."""
     size, channels = taps.shape[0], x.shape[1]
     for e in range(begin, end):
         line, given, factor = out[e], x[taps[size - 1, e]], weight[0]
@@ -102,7 +102,7 @@ def _convolve(begin, end, x, taps, weight, bias, activate, out):
                 line[c] = line[c] / (_ONE + exp(-line[c]))
 
 
-# What a step of a plan says. A place is a line of the memory if it is not negative, -1 for nowhere, and below that a
+# Fields of a step of a plan. A place is a line of the memory if it is not negative, -1 for nowhere, and below that a
 # block of the scratch.
 STEP = ("row", "source", "dest", "asks", "after", "sums", "after's sums", "out", "save")
 ROW, SOURCE, DEST, ASKS, AFTER, SUMS, AFTER_SUMS, OUT, SAVE = range(len(STEP))
@@ -111,7 +111,7 @@ NOWHERE, SCRATCH = -1, -2
 
 @njit(**STEADY)
 def _plan_group(own, parents, front, rows, steps):
-    """Certain rows pass through the line that they end in, nodes through the scratch; the line that is read stays."""
+    """Plan one group: certain rows keep their state in the line they end in, nodes in scratch; another source stays."""
     again, first, known, nodes = own[4], own[6], own[7], own[8]
     certain, state = again + known, own[0]
     if certain == 0:
@@ -132,7 +132,7 @@ def _plan_group(own, parents, front, rows, steps):
 
 @njit(**STEADY)
 def _plan_nodes(start, nodes, parents, front, state, nobody_asked, steps):
-    """Each continues from its parent's state, and makes one of its own if it has children."""
+    """Plan a group's nodes: each continues from its parent's state, and makes one of its own if it has children."""
     eldest, youngest = np.full(nodes + 1, -1), np.full(nodes + 1, -1)
     above = parents[start - front : start - front + nodes] + 1
     for i in range(nodes - 1, -1, -1):
@@ -144,7 +144,7 @@ def _plan_nodes(start, nodes, parents, front, state, nobody_asked, steps):
         step, parent = steps[i], above[i]
         step[ROW], step[OUT], step[SUMS] = start + i, start + i - front, i
         step[SOURCE] = state if parent == 0 else steps[parent - 1, DEST]
-        # The eldest was asked for when its parent's state was made.
+        # The sums for the eldest were taken when its parent's state was made.
         step[ASKS] = i != eldest[parent] or (parent == 0 and nobody_asked)
         child = eldest[i + 1]
         if child < 0:
@@ -159,7 +159,7 @@ def _plan_nodes(start, nodes, parents, front, state, nobody_asked, steps):
 
 @njit(**STEADY)
 def _meets(key, query):
-    """The product of every row's key and query, [E, key heads]."""
+    """The dot product of every row's key and query, [E, key heads]."""
     met = np.empty(key.shape[:2], np.float32)
     whole = key.shape[2] // 4 * 4
     for row in range(key.shape[0]):
@@ -178,7 +178,7 @@ def _meets(key, query):
 
 @njit(inline="always", **STEADY)
 def _ask(delta, state, s, keys, key, query, k, sums, p):
-    """Ask a state for the row whose key and query begin at k."""
+    """Take from a state the sums for the row whose key and query begin at k."""
     if delta:
         ask_delta(state, s, state, s, keys, key, k, _ONE, sums, p, query, k, k, sums, p)
     else:
@@ -187,7 +187,7 @@ def _ask(delta, state, s, keys, key, query, k, sums, p):
 
 @njit(inline="always", **STEADY)
 def _step(delta, state, s, into, d, keys, key, k, fade, write, query, after, sums, p):
-    """Make the state after a row, and ask it for the row at `after`; if that is negative, no row does."""
+    """Make the state after a row, and take from it the sums for the row at `after`, unless that is negative."""
     if after < 0:
         update_state(state, s, into, d, keys, key, k, fade, write, 0, query, k, k, sums, p)
     elif delta:
@@ -198,7 +198,7 @@ def _step(delta, state, s, into, d, keys, key, k, fade, write, query, after, sum
 
 @njit(**STEADY)
 def _walk(begin, end, delta, steps, edges, memory, query, key, met, value, decay, rate, out):
-    """Groups, heads and blocks begin to end; all rows go through the same loops, so none gets other bits."""
+    """Run items (group, head, block) begin .. end-1; all rows go through the same loops, so none gets other bits."""
     heads, blocks, keys, key_heads = memory.shape[1], memory.shape[2], memory.shape[3], key.shape[1]
     share, size, columns, line = heads // key_heads, keys * WIDTH, blocks * WIDTH, heads * blocks * keys * WIDTH
     most = 1

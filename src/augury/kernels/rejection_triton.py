@@ -60,7 +60,7 @@ class OutcomeTensors(NamedTuple):
 
 
 class ChainPass(NamedTuple):
-    """One pass, as far as a rule needs to know it."""
+    """What a rule needs to know of one forward pass."""
 
     lines: tuple[Any, ...]  # what `probs_at` takes, from the rows on
     chain: Chain
@@ -72,7 +72,7 @@ class ChainPass(NamedTuple):
 
 
 def runs(draft: Draft) -> bool:
-    """Whether this face knows such drafts: chains whose proposals are distributions as they stand."""
+    """Whether these kernels support a draft: chains whose proposals are distributions as they stand."""
     return not draft.branching and not draft.distinct
 
 

@@ -1,4 +1,4 @@
-"""Where requests go on whose last draw the host has not seen, in one kernel; the reference is engine/resume.py."""
+"""Where requests resume whose last draw the host has not seen, in one kernel; the reference is engine/resume.py."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Queries and keys normed and rotated, keys and values put in the paged cache: one kernel, a few heads per program."""
+"""Norm and rotate queries and keys, write keys and values to the paged cache: one kernel, a few heads per program."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def rotate_and_store(
     k_norm: Tensor | None = None,
     eps: float = 0.0,
 ) -> Tensor:
-    """See Ops.rotate_and_store; queries are turned where they lie, so the result is a part of qkv."""
+    """See Ops.rotate_and_store; queries are rotated in place, so the result is a part of qkv."""
     rows, width = qkv.shape
     _, kv_heads, dim = keys.shape
     heads = width // dim - 2 * kv_heads

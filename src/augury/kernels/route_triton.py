@@ -1,7 +1,7 @@
 """Which experts run which rows, on the GPU: the router's choice, and rows sorted by expert in blocks of one size.
 
 Nothing waits for the host, and every shape follows from the number of rows, so a graph can be captured: a table has
-room for the most blocks that so many rows can need, and names no expert for those that they do not.
+room for the most blocks that so many rows can need, and names no expert for those that are not needed.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def route(logits: Tensor, count: int, normalise: bool) -> tuple[Tensor, Tensor]:
 
 
 def most_blocks(pairs: int, experts: int, size: int) -> int:
-    """How many blocks so many pairs can need: each expert that runs any has one block that is not full."""
+    """How many blocks so many pairs can need at most: each expert that runs any may have one block that is not full."""
     return min(pairs, experts) + pairs // size
 
 
@@ -79,7 +79,7 @@ def _route(logits, shares, chosen, experts, count, NORMALISE: tl.constexpr, WIDT
     left = tl.where(there, likely, -1.0)
     best, share = tl.zeros([PLACES], tl.int32), tl.zeros([PLACES], tl.float32)
     for i in range(count):
-        # In range whatever the numbers are: of those that are none, no expert is the likeliest.
+        # In range whatever the logits are: with NaN no expert is the likeliest.
         one = tl.minimum(tl.argmax(left, 0), experts - 1)
         height = tl.max(left, 0)
         best, share = tl.where(place == i, one, best), tl.where(place == i, height, share)
@@ -93,7 +93,7 @@ def _route(logits, shares, chosen, experts, count, NORMALISE: tl.constexpr, WIDT
 
 @triton.jit(do_not_specialize=["pairs", "blocks"])
 def _group(chosen, order, owner, pairs, blocks, experts, SIZE: tl.constexpr, CHUNK: tl.constexpr, WIDTH: tl.constexpr):
-    """A program an expert, which counts everybody's pairs to know where its own begin; one more ends the table."""
+    """One program per expert, which counts all experts' pairs to know where its own begin; one more ends the table."""
     mine, number, ahead = tl.program_id(0), tl.arange(0, WIDTH), tl.arange(0, CHUNK)
     counts = tl.zeros([WIDTH], tl.int32)
     for begin in range(0, pairs, CHUNK):

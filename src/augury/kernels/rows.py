@@ -9,15 +9,15 @@ from torch import Tensor
 
 @dataclass(slots=True)
 class Rows:
-    """One forward pass; all tensors live on the target's device and are padded to a bucket.
+    """The rows of one forward pass; all tensors live on the target's device and are padded to a bucket.
 
-    Padding rows have context 0, no ancestors, position 0, slot 0 and write to cache row 0, which belongs to the
-    null block that no request ever owns.
+    Padding rows have context 0, no ancestors, position 0, the padding slot and write to cache row 0, which belongs to
+    the null block that no request ever owns.
     """
 
     tokens: Tensor  # int64 [R]
     positions: Tensor  # int64 [R]: rotary position
-    slots: Tensor  # int64 [R]: which line of block_tables
+    slots: Tensor  # int64 [R]: which row of block_tables
     context: Tensor  # int64 [R]: logical cache rows 0 .. context-1 of the slot are visible
     base: Tensor  # int64 [R]: logical cache row of tree node 0
     ancestors: Tensor  # int64 [R]: bit j set: logical cache row base + j is visible too (a node's own bit is set)
@@ -26,9 +26,9 @@ class Rows:
     block_tables: Tensor  # int64 [slots, blocks]: physical block of each logical block
     block_size: int
     span: int  # no row sees a logical cache row at or past this; rounded up so that it takes few values
-    first: int = 0  # nor one before this
+    first: int = 0  # no row sees a logical cache row before this
     chunked: bool = False  # some slot may have many rows: a prompt chunk
-    groups: int = 0  # slots with rows at most; 0: unknown
+    groups: int = 0  # at most so many slots have rows; 0: unknown
     long: Tensor | None = None  # int64 [R]: 1 where the row's text is longer than the target's switch_length
     adapters: Tensor | None = None  # int64 [R]: each row's LoRA adapter, 0 for none; None if no row has one
-    own_words: bool = False  # logits of this rank's own tokens are enough, where the vocabulary is divided
+    own_words: bool = False  # where the vocabulary is split over ranks, logits of this rank's tokens are enough

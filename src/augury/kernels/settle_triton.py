@@ -33,7 +33,7 @@ def settle(
     GREEDY: tl.constexpr,
     RACING: tl.constexpr,
 ):
-    """The token of one line."""
+    """Write one line's token: the peak if greedy, the race's winner if sampled, the last resort if all are barred."""
     line = tl.program_id(0).to(tl.int64)
     slot = tl.load(rows.slots + line)
     top, token = highest(peaks.top, peaks.token, line, chunks, CHUNKS)

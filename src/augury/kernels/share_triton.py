@@ -20,7 +20,7 @@ from augury.verify.sampling import Draws, SlotSampling
 def contest(
     logits: Tensor, top: Tensor, draws: Draws, sampling: SlotSampling, first: int, chunk: int | None = None
 ) -> tuple[Tensor, Tensor]:
-    """The best score of every chunk and who has it, float32 and int32 [L, C]; -inf if no token can win."""
+    """The best score of every chunk and its token, float32 and int32 [L, C]; -inf if no token can win."""
     lines, width = logits.shape
     chunk = chunk or chunk_of(max(width, 1))
     chunks = max(1, triton.cdiv(width, chunk))
@@ -63,7 +63,7 @@ def find_best(
     chunks,
     CHUNK: tl.constexpr,
 ):
-    """One chunk of one line."""
+    """The best token of one chunk of one line."""
     line, chunk = tl.program_id(0).to(tl.int64), tl.program_id(1)
     slot, place = tl.load(slots + line), line * chunks + chunk
     own = chunk * CHUNK + tl.arange(0, CHUNK)

@@ -3,7 +3,7 @@
 An activation is a whole number of at most 23 bits times the scale of its block, and is kept as signed bytes: three
 digits to the base 256, or one where speed matters more than precision. Products of codes and digits are summed as
 integers, 32 weights of a line at a time, so that no order of additions can change them; a block's sum is then rounded
-once to float32, scaled and added to its line's. Lines lie beside each other in a vector (see tiles.py).
+once to float32, scaled and added to its line's. Each lane of a vector is another line (see tiles.py).
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from augury.kernels.vectors import F32, I8, I32, INDEX, at, const, loop_of, mask
 GROUPS = BLOCK // GROUP
 FETCH_AHEAD, CACHE_LINE = not ARM, 64  # on ARM it has not been measured
 BASE_BITS = 8
-# Numbers beside a block of digits: its scale, the sum of its activations, and where codes are raised, what that adds to
-# the sums of each digit over the halves of a block (as integers).
+# Numbers kept with a block of digits: its scale, the sum of its activations, and where codes are raised, what that adds
+# to the sums of each digit over the halves of a block (as integers).
 SUMS, HALF = 2, BLOCK // 2
 FACTORS = SUMS + (2 * 3 if X86_DOTS else 0)
 TOP = {1: 127, 3: 127 << 16}  # the largest activation of a block in units, by digits; rounded up, it still has no more
@@ -109,7 +109,7 @@ def _own_register(builder: Any, pointer: Any) -> Any:
 
 
 def _store(builder: Any, totals: Sequence[Any], first: Any, apart: Any, halves: int) -> None:
-    """The sums of the rows, `apart` floats from each other."""
+    """Store the sums of the rows, `apart` floats from each other."""
     for n, total in enumerate(totals):
         line = at(builder, first, builder.mul(apart, const(apart, n // halves)))
         target = at(builder, line, const(apart, n % halves * LINES))
@@ -173,7 +173,7 @@ def split(typing, x, block, numbers, factors, places):
 
 
 def _store_raised(builder: Any, low: Any, target: Any) -> None:
-    """What raising the codes adds to the sums of a digit over either half of a block, to be taken off."""
+    """Store, negated, what raising the codes adds to the sums of a digit over either half of a block."""
     words = builder.sext(low, BLOCK_INTS)
     for half in range(2):
         lanes = builder.shuffle_vector(words, words, mask(*range(half * HALF, half * HALF + HALF)))
@@ -184,7 +184,7 @@ def _store_raised(builder: Any, low: Any, target: Any) -> None:
 
 
 def _step(builder: Any, values: Any, top: int) -> tuple[Any, Any]:
-    """What one unit of a block is worth, and its inverse."""
+    """The scale of a block (what one unit is worth), and its inverse."""
     bits = builder.and_(builder.bitcast(values, BLOCK_INTS), mask(*[0x7FFFFFFF] * BLOCK))
     largest = call(builder, "llvm.vector.reduce.umax.v32i32", I32, bits)
     magnitude = builder.bitcast(largest, F32)
@@ -237,7 +237,7 @@ def _block_sums(builder: Any, groups: Sequence[Any], address: Any, begun: Any, d
 
 
 def _activations(builder: Any, address: Any) -> list[Any]:
-    """A digit of a block's activations, four at a time, each four beside every line."""
+    """A digit of a block's activations, four at a time, each four repeated for every line."""
     if X86_DOTS:  # read one by one: an instruction reads and spreads what it multiplies
         fours = builder.bitcast(address, I32.as_pointer())
         return [builder.bitcast(_splatted(builder, _unaligned(builder, fours, n), INTS), BYTES) for n in range(GROUPS)]

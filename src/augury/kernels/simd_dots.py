@@ -56,7 +56,7 @@ def dot_groups(
 
 
 def _in_pairs(builder: Any, codes: Sequence[Any], activations: Sequence[Any], begun: Any) -> Any:
-    """By sums of 16 bits: a block's eight pairs of products have at most 16 * 15 * 128, which fits."""
+    """Dot products by 16-bit sums: a block's eight pairs of products have at most 16 * 15 * 128, which fits."""
     words = None
     for a, b in zip(codes, activations, strict=True):
         pairs = call(builder, X86_PAIR[LINES], WORDS, a, b)
@@ -66,7 +66,7 @@ def _in_pairs(builder: Any, codes: Sequence[Any], activations: Sequence[Any], be
 
 
 def _in_words(builder: Any, codes: Sequence[Any], activations: Sequence[Any], begun: Any) -> Any:
-    """With bytes widened to 16 bits: two sums for every line, which are added at the end."""
+    """Dot products with bytes widened to 16 bits: two sums for every line, which are added at the end."""
     half = WORDS.count
     parts = [ir.Constant(INTS, [0] * LINES)] * 2
     for a, b in zip(codes, activations, strict=True):

@@ -144,7 +144,7 @@ def quad_gather(typing, out, o, o_apart, weights, w, w_apart, values, v0, width,
 
 
 def _lines(builder: Any, first: Any, apart: Any) -> list[Any]:
-    """Where four lines begin."""
+    """The addresses of four lines, `apart` elements from each other."""
     return [at(builder, first, builder.mul(apart, const(apart, n))) for n in range(QUAD)]
 
 

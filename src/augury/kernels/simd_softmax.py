@@ -12,7 +12,7 @@ from numba.extending import intrinsic
 from augury.kernels.vectors import F32, I32, INDEX, LANES, VECTOR, at, const, fma, halves, larger, load, splat, store
 from augury.kernels.vectors import pointers as pointers_of
 
-KEY_BLOCK = 64  # keys that a row's scores are made and used for at a time
+KEY_BLOCK = 64  # keys whose scores a row computes and uses at a time
 INTS = ir.VectorType(I32, LANES)
 LOG2E = 1.4426950408889634
 FLOOR = -126.0  # powers of two below it count as zero
@@ -30,9 +30,9 @@ SERIES = (
 
 @intrinsic
 def soften(typing, scores, s, scale, tops, totals, t):
-    """Turn scores[s : s + KEY_BLOCK] to weights relative to the largest score so far, tops[t], which may rise.
+    """Turn scores[s : s + KEY_BLOCK] into weights relative to the largest score so far, tops[t], which may rise.
 
-    Adds them to totals[t], and gives back the factor by which sums of earlier weights shrink.
+    Adds them to totals[t], and returns the factor by which sums of earlier weights shrink.
     """
     signature = types.float32(scores, INDEX, types.float32, tops, totals, INDEX)
 
@@ -84,7 +84,7 @@ def _add(builder: Any, a: Any, b: Any) -> Any:
 
 
 def _of_all(builder: Any, vectors: list[Any], join: Any) -> Any:
-    """Four vectors as one, in pairs."""
+    """Join vectors into one, in pairs."""
     while len(vectors) > 1:
         vectors = [join(builder, a, b) for a, b in zip(vectors[::2], vectors[1::2], strict=True)]
     return vectors[0]

@@ -1,7 +1,8 @@
-"""The vector loops of a recurrence: one walk over a block of a state's columns, which updates it and asks it.
+"""The vector loops of a recurrence: one walk over a block of a state's columns updates it and "asks" it for a row.
 
 A block is `keys` lines of WIDTH columns that lie one after the other, so a row's sums stay in registers while the block
-stays in the first-level cache. What a row asks of the state before it can be asked in the walk that makes that state.
+stays in the first-level cache. To ask a state for a row is to sum it against the row's key and query; the walk that
+makes a state can also ask it for the row after.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ def _make_walk(updates: bool, asks: bool, delta: bool) -> Any:
 
 
 def _by_lines(builder: Any, count: Any, factors: list[Any], begun: list[Any], line: Any) -> list[Any]:
-    """Emit a loop over lines, each with its own number of every line of factors; four a turn while there are four."""
+    """Emit a loop over lines, each with its own element of every array of factors; four a turn while there are four."""
     whole = builder.and_(count, const(count, -TOGETHER))
 
     def four(i: Any, carried: list[Any]) -> list[Any]:
@@ -87,7 +88,7 @@ def _spread(builder: Any, vector: Any, lane: int) -> Any:
 
 
 def _make_end(delta: bool) -> Any:
-    """What a row writes into the state and reads off it, once the state before it was asked."""
+    """Compute what a row writes to the state and its output, after the state before it was asked."""
 
     @intrinsic
     def end(typing, sums, p, value, v, decay, rate, met, write, w, out, o):

@@ -1,4 +1,4 @@
-"""What one kernel after the draw reads and writes of the slots, and what it decides; in Triton and in numba."""
+"""What the walk after the draw reads and writes of the slots, and what it decides; for Triton and numba."""
 
 from __future__ import annotations
 

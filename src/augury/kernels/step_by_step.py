@@ -1,4 +1,4 @@
-"""Decoder layers one by one, each step by step: what faces do that have no call for more."""
+"""Decoder layers one by one, each operation by itself: for faces that have no call for more."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class StepByStep:
         norms: Sequence[Tensor],
         kept: Sequence[int] = (),
     ) -> tuple[Tensor, Tensor, list[Tensor]]:
-        """Run all of them."""
+        """Run all layers; see LayersRun."""
         streams = [residual]
         for layer, keys, values, norm in zip(self.layers, *stores, norms, strict=True):
             x, residual = layer(x, residual, view, keys, values, norm)

@@ -16,7 +16,7 @@ OURS = "augury."
 
 
 def compile_once() -> None:
-    """To be called once: our functions are compiled for integers, not for this integer and for that."""
+    """Have numba compile our functions once for all integers, not again for each constant; call once."""
     try:
         from numba.core.dispatcher import Dispatcher
         from numba.core.types import unliteral
@@ -40,7 +40,10 @@ def is_ours(function: Any) -> bool:
 
 
 def load_lightly() -> None:
-    """To be called once, before kernels are declared; a numba that works otherwise is left as it is."""
+    """Load our cached code without setting up a compiler; call once, before kernels are declared.
+
+    A numba that works otherwise is left as it is.
+    """
     try:
         from numba.core.caching import Cache
         from numba.core.runtime import rtsys

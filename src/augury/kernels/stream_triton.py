@@ -1,4 +1,4 @@
-"""Few rows times a large matrix on a GPU: the time is the matrix's way from memory, and what stands between kernels.
+"""Few rows times a large matrix on a GPU: the time goes into reading the matrix and into gaps between kernels.
 
 cuBLAS reads such a matrix as fast, but the kernel after it cannot be launched ahead (ahead_triton.py). The sizes are
 what was fastest on an H200 in whole passes of models with 8 and 1 billion weights (docs/LOG.md).
@@ -14,7 +14,7 @@ from torch import Tensor
 from augury.kernels.ahead_triton import can_launch_ahead
 from augury.kernels.matrix_triton import MatrixTile, multiply
 
-LARGE = 1 << 22  # numbers of a matrix that is worth it
+LARGE = 1 << 22  # elements of a matrix, at least, for this to pay
 OUTS = 64  # lines of the matrix that a program multiplies
 DEEP, DEEP_SEGMENTS = 8192, 4
 FEWEST_PROGRAMS, MANY_PROGRAMS = 96, 192
@@ -22,7 +22,7 @@ MOST_SEGMENTS, MOST_ROWS = 4, 64
 
 
 class Way(NamedTuple):
-    """How a product is computed."""
+    """The tile and the segments that a product is computed in."""
 
     tile: MatrixTile
     segments: int  # of the depth, each by a program of its own
@@ -37,14 +37,14 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None, segments: int 
 
 
 def way_of(rows: int, outs: int, depth: int, segments: int = 0) -> Way | None:
-    """By the numbers of rows, lines and columns, and segments if given; none where cuBLAS is better."""
+    """How to compute a product of these sizes, in `segments` if given; None where cuBLAS is better."""
     few, tiles = rows <= MOST_ROWS // 2, -(-outs // OUTS)
-    narrow = depth >= DEEP and tiles < FEWEST_PROGRAMS  # cuBLAS finds too little to do at once
+    narrow = depth >= DEEP and tiles < FEWEST_PROGRAMS  # cuBLAS has too little to do in parallel
     if rows > MOST_ROWS or outs * depth < LARGE or not (few or narrow):
         return None
     segments = segments or _segments(tiles, depth, few)
     if few and tiles * segments <= MANY_PROGRAMS:
-        step, stages = 256, 3  # a program or two a processor: each must ask for much at once
+        step, stages = 256, 3  # a program or two a processor: each must load much at once
     else:
         step, stages = 128, 4
     if depth % (step * segments):
@@ -54,7 +54,7 @@ def way_of(rows: int, outs: int, depth: int, segments: int = 0) -> Way | None:
 
 
 def _segments(tiles: int, depth: int, few: bool) -> int:
-    """Into how many the depth is cut: until there are programs enough to ask for the matrix."""
+    """How many segments the depth is cut into: until there are programs enough to read the matrix at full speed."""
     segments = DEEP_SEGMENTS if few and depth >= DEEP else 1
     while tiles * segments < FEWEST_PROGRAMS and segments < MOST_SEGMENTS:
         segments *= 2

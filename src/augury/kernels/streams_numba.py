@@ -66,7 +66,7 @@ def gather(
     mask: Array,
     out: Array,
 ) -> None:
-    """One row after another."""
+    """Fill in the features of one row after another; see streams_triton.gather_streams."""
     hidden = streams[0].shape[1]
     for r in range(out.shape[0]):
         g, number, live = places[0, r], places[1, r], places[2, r] != 0

@@ -1,4 +1,4 @@
-"""Threads and compiled code of the CPU kernels, set in one place.
+"""Settings for the threads and the compiled code of the CPU kernels, in one place.
 
 torch and numba must share one OpenMP pool: two pools of N threads on N cores compete for every core. numba's `omp`
 layer binds to the OpenMP that is already in the process, so torch is imported first.
@@ -20,17 +20,16 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-ARM_SPINS, X86_SPINS = 20_000, 2_000  # looks at a flag; x86 cores pause between two, 10 to 50 nanoseconds
+ARM_SPINS, X86_SPINS = 20_000, 2_000  # looks at a flag; x86 cores pause 10 to 50 nanoseconds between two
 _spinning = False  # torch was imported before we could set how its idle threads wait
 
 
 def waiting() -> dict[str, str]:
-    """How idle OpenMP threads wait, as libraries read it from the environment: for 30 to 100 microseconds they spin.
+    """Environment variables that make idle OpenMP threads spin for 30 to 100 microseconds before they sleep.
 
     A pass of a small model has dozens of parallel loops; a thread that sleeps between two of them wakes up too late
     for the next. A pass of one row takes 11.0 ms instead of 14.6 on a quiet ARM core and 10.4 instead of 11.6
-    on x86; beside busy processes 32 instead of 25 and 19 instead of 23, where threads that spin for good make it
-    seconds.
+    on x86; with busy processes 32 instead of 25 and 19 instead of 23, where it takes seconds if threads spin forever.
     """
     spins = {"aarch64": ARM_SPINS, "arm64": ARM_SPINS, "x86_64": X86_SPINS, "amd64": X86_SPINS}
     count = spins.get(platform.machine().lower())
@@ -38,7 +37,7 @@ def waiting() -> dict[str, str]:
 
 
 def wait_quietly() -> None:
-    """Let idle OpenMP threads sleep after a while, unless the user says how they wait; before torch is imported."""
+    """Let idle OpenMP threads sleep after a while, unless the user has set how; call before torch is imported."""
     global _spinning
     if not {"GOMP_SPINCOUNT", "OMP_WAIT_POLICY"} & os.environ.keys():
         _spinning = "torch" in sys.modules
@@ -59,7 +58,7 @@ def cache_directory() -> Path:
 
 
 def keep_compiled_code() -> None:
-    """Choose where numba keeps code: beside the sources, or elsewhere if they are read-only; before any kernel."""
+    """Have numba keep code with the sources, or elsewhere if they are read-only; call before kernels are declared."""
     if "NUMBA_CACHE_DIR" in os.environ:
         return
     kernels = Path(__file__).resolve().parent
@@ -78,7 +77,7 @@ def compiled_code_at() -> Path:
 
 
 def forget_old_code(kernels: Path) -> None:
-    """Remove code that was compiled from other sources: numba compares a kernel's own file, not what that builds on."""
+    """Remove code that was compiled from other sources: numba checks a kernel's own file, not what it imports."""
     digest, caches = hashlib.sha256(), kernels / "__pycache__"
     for source in sorted(kernels.glob("*.py")):
         if source.stem.endswith("_triton"):  # a GPU's
@@ -113,10 +112,10 @@ def share_pool() -> int:
 
 
 def in_shares(count: int, several: bool, run: Callable[..., None], *given: Any) -> None:
-    """run(first, last, *given) over `count` lines, on several threads if asked; `run` must let go of the GIL.
+    """run(first, last, *given) over `count` lines, on several threads if asked; `run` must release the GIL.
 
-    For lines that take a tenth of a millisecond and more. A parallel loop of numba starts sooner, but is compiled three
-    times over: its callees once for signed and once for unsigned counters, and itself beside its twin for one thread.
+    For lines that take at least a tenth of a millisecond. A parallel loop of numba starts sooner, but is compiled three
+    times over: its callees once for signed and once for unsigned counters, and itself once more for one thread.
     """
     threads = min(share_pool(), count) if several else 1
     edges = [count * share // threads for share in range(threads + 1)] if threads > 1 else [0, count]
@@ -134,8 +133,8 @@ def _line_threads() -> ThreadPoolExecutor:
 def _crowd() -> None:
     """Quieten a pool that has begun to spin: libgomp spins briefly once it has more threads than there are cores.
 
-    A second pool, of a thread that sleeps forever, makes it so: 1,500 tokens of a prompt take half the time beside one
-    busy process, and as long as before on a quiet machine.
+    A second pool, of a thread that sleeps forever, makes it so: 1,500 tokens of a prompt take half the time next to
+    one busy process, and as long as before on a quiet machine.
     """
     import torch
 

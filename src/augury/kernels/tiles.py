@@ -1,4 +1,4 @@
-"""Packed weights as the integer kernels read them: one stream of bytes, in which lines lie beside each other.
+"""Packed weights as the integer kernels read them: one stream of bytes, in which lines are interleaved.
 
 A tile is 2 * LINES lines of the matrix, record after record, one for every 32 weights of a line. A record has the codes
 of the first LINES lines and of the others, four of every line, then the next four (4-bit codes i and i + 16 share a
@@ -27,17 +27,17 @@ GROUP = 4  # weights of one line that a dot product takes at a time
 
 
 def code_bytes(halved: bool) -> int:
-    """What the codes of half a record take."""
+    """Bytes of the codes of half a record."""
     return LINES * BLOCK // (2 if halved else 1)
 
 
 def factors_of(halved: bool) -> int:
-    """Floats that a block has beside its codes; see Packed."""
+    """Floats stored with a block's codes; see Packed."""
     return 2 if halved else 3
 
 
 def record_bytes(halved: bool) -> int:
-    """What a record takes."""
+    """Bytes of a record."""
     return 2 * (code_bytes(halved) + 4 * LINES * factors_of(halved))
 
 
@@ -47,7 +47,7 @@ class Tiled:
 
     tiles: Array  # [tiles, blocks, bytes of a record]: uint8 where codes have 4 bits, int8 where they have 8
     size: int
-    digits: tuple[int, ...]  # to which activations are rounded before they meet it
+    digits: tuple[int, ...]  # of the fixed-point activations that it is multiplied with
 
     def __len__(self) -> int:
         return self.size
@@ -62,7 +62,7 @@ class Tiled:
         return self.lines(torch.arange(len(self)))
 
     def lines(self, wanted: Tensor) -> Tensor:
-        """Some lines as float32, to the bit what Packed.lines gives."""
+        """The wanted lines as float32, to the bit what Packed.lines gives."""
         from augury.kernels.tiles_numba import gather_lines  # compiled code is loaded where it is used
 
         out = np.empty((len(wanted), self.width), np.float32)
@@ -71,7 +71,7 @@ class Tiled:
 
     @property
     def parts(self) -> int:
-        """Floats that a block of a line has beside its codes."""
+        """Floats stored with the codes of a line's block."""
         return factors_of(self.tiles.dtype == np.uint8)
 
 

@@ -1,4 +1,4 @@
-"""Lines of a tiled matrix, read out of its records: every pass looks up a token or two, a draft one for every guess."""
+"""Lines of a tiled matrix, read from its records: a pass looks up a token or two, a drafter one per draft token."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ HALF = BLOCK // 2
 
 @njit(cache=True, nogil=True)
 def gather_lines(tiles: Array, floats: Array, wanted: Array, parts: int, out: Array) -> None:
-    """Some lines as float32 [n, width]; `floats` are the tiles' bytes as such, `parts` of them beside each block.
+    """The wanted lines as float32 [n, width]; `floats` are the tiles' bytes as floats, `parts` of them with each block.
 
     Codes times scales need no rounding (see model/packed.py), so there is one sum, rounded once, as in `unpacked`.
     """

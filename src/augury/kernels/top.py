@@ -11,7 +11,7 @@ from augury.kernels.faces import face
 
 
 def argmax(logits: Tensor, targets: Tensor | None = None) -> Tensor:
-    """The likeliest token of every line [L, V], int64 [L], as `targets` [V] numbers it if given."""
+    """The likeliest token of every line [L, V], int64 [L], mapped through `targets` [V] if given."""
     if face(logits.device) == "triton":
         from augury.kernels import peak_triton
 
@@ -23,7 +23,7 @@ def argmax(logits: Tensor, targets: Tensor | None = None) -> Tensor:
 
 
 def _peaks(logits: Tensor, targets: Tensor | None) -> Tensor:
-    """As the target looks for greedy tokens: torch takes 50 microseconds for 8,192 scores, this half of it."""
+    """By the kernel of the target's greedy tokens: torch takes 50 microseconds for 8,192 scores, this half of it."""
     from augury.kernels.verify_numba import greedy_lines
 
     best = np.empty(logits.shape[0], np.int64)
@@ -43,7 +43,7 @@ def top_children(logits: Tensor, k: int, targets: Tensor | None = None) -> tuple
 
 
 def widened(logits: Tensor, targets: Tensor | None, vocab: int) -> Tensor:
-    """Scores over a vocabulary of their own as scores over the target's; a token without one can never be guessed."""
+    """Scores over a draft vocabulary as scores over the target's; a token that is not in it gets -inf."""
     if targets is None:
         return logits
     wide = logits.new_full((len(logits), vocab), float("-inf"))

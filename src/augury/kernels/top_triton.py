@@ -53,7 +53,7 @@ def top_children(logits: Tensor, k: int, targets: Tensor | None = None) -> tuple
 
 @triton.jit
 def top_of_chunk(logits, stride, vocab, best, K: tl.constexpr, CHUNK: tl.constexpr):
-    """The best of one chunk of one line, one after the other."""
+    """The K best tokens of one chunk of one line, one after the other, and its sum of weights."""
     line, chunk, chunks = tl.program_id(0).to(tl.int64), tl.program_id(1), tl.num_programs(1)
     tokens = chunk * CHUNK + tl.arange(0, CHUNK)
     left = tokens < vocab
@@ -71,7 +71,7 @@ def top_of_chunk(logits, stride, vocab, best, K: tl.constexpr, CHUNK: tl.constex
 
 @triton.jit
 def top_of_line(best, targets, tokens, scores, chunks, K: tl.constexpr, CHUNKS: tl.constexpr, WIDE: tl.constexpr):
-    """The best of one line, and their logits less the logarithm of the sum of all."""
+    """The K best tokens of one line and their log-probabilities."""
     line, chunk = tl.program_id(0).to(tl.int64), tl.arange(0, CHUNKS)
     there = chunk < chunks
     tops = tl.load(best.score + (line * chunks + chunk) * K, there, NEVER)

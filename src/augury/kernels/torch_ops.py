@@ -34,7 +34,7 @@ class TorchOps:
     attend = staticmethod(attention.attend)
 
     def pick(self, x: Tensor, rows: Tensor) -> Tensor:
-        """By index."""
+        """Index the rows."""
         return x[rows]
 
     def fused(self, layers: Sequence[Layer]) -> StepByStep:
@@ -42,7 +42,7 @@ class TorchOps:
         return StepByStep(layers)
 
     def arrange(self, weight: Packed, fast: bool) -> Packed:
-        """As it is; nothing here is made faster by rounding."""
+        """The matrix unchanged: nothing here is faster for being rounded."""
         return weight
 
     def packed_linear(self, x: Tensor, weight: AnyPacked, bias: Tensor | None = None) -> Tensor:

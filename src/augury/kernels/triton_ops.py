@@ -42,7 +42,7 @@ class TritonOps:
         return View(rows)
 
     def linear(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-        """By our own kernel where few rows wait for a large matrix, else by cuBLAS."""
+        """Multiply by our own kernel where few rows wait for a large matrix, else by cuBLAS."""
         out = stream_triton.linear(x, weight, bias)
         return fused.linear(x, weight, bias) if out is None else out
 
@@ -54,7 +54,7 @@ class TritonOps:
     run_experts = staticmethod(experts_triton.run_experts)
 
     def pick(self, x: Tensor, rows: Tensor) -> Tensor:
-        """By index."""
+        """Index the rows."""
         return x[rows]
 
     def fused(self, layers: Sequence[Layer]) -> StepByStep:
@@ -62,7 +62,7 @@ class TritonOps:
         return StepByStep(layers)
 
     def arrange(self, weight: Packed, fast: bool) -> Packed:
-        """As it is: packed matrices are a CPU's."""
+        """The matrix unchanged: packed matrices are for CPUs."""
         return weight
 
     def packed_linear(self, x: Tensor, weight: AnyPacked, bias: Tensor | None = None) -> Tensor:
@@ -84,7 +84,7 @@ class TritonOps:
         k_norm: Tensor | None = None,
         eps: float = 0.0,
     ) -> Tensor:
-        """One kernel."""
+        """Normalise, rotate and store in one kernel."""
         rows = view.rows
         return rope_triton.rotate_and_store(qkv, rows.positions, rows.write, rotary, keys, values, q_norm, k_norm, eps)
 
@@ -101,7 +101,7 @@ class TritonOps:
         k_norm: Tensor | None = None,
         eps: float = 0.0,
     ) -> Tensor:
-        """Two kernels."""
+        """Run the two in turn."""
         q = self.rotate_and_store(qkv, view, rotary, keys, values, q_norm, k_norm, eps)
         return self.attend(q, keys, values, view, scale, window).flatten(1)
 

@@ -1,4 +1,4 @@
-"""What packed weights mean, in torch."""
+"""Packed weights and the numbers they stand for, in torch."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ class Packed:
         return unpacked(self.codes.view(len(self), self.scales.shape[1], -1), self.scales)
 
     def some(self, wanted: Tensor) -> Packed:
-        """Some lines, still packed."""
+        """The wanted lines, still packed."""
         return Packed(self.codes[wanted], self.scales[wanted])
 
     def lines(self, wanted: Tensor) -> Tensor:
-        """Some lines of the float32 matrix."""
+        """The wanted lines of the float32 matrix."""
         return self.some(wanted).unpacked()
 
 

@@ -1,4 +1,4 @@
-"""Building blocks of the vector loops: what they load, add and store, written for LLVM.
+"""Building blocks of the vector loops: loops, loads, sums and stores, emitted for LLVM.
 
 Vectors are LANES floats wide; a machine with narrower registers splits them.
 """
@@ -139,7 +139,7 @@ def larger(builder: Any, a: Any, b: Any) -> Any:
 
 
 def pointers(context: Any, builder: Any, signature: Any, args: Any) -> Callable[[int, int], Any]:
-    """Give a function from (number of an array argument, number of its index argument) to an element's address."""
+    """A function from (number of an array argument, number of its index argument) to an element's address."""
 
     def pointer(array: int, index: int) -> Any:
         data = make_array(signature.args[array])(context, builder, value=args[array]).data

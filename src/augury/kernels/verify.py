@@ -1,8 +1,8 @@
-"""Draw the target's own token at every line, and walk the drafts with them: the reference face, in torch.
+"""Draw the target's own token at every line (row of logits), and walk the drafts with them: the reference, in torch.
 
 Shapes are static and nothing waits for the host, so it can be captured in a CUDA graph. Reductions over a row are
-maxima or sums of integers, which do not depend on order: a line's token does not depend on its neighbours, on padding
-or on the device's way of splitting the work.
+maxima or sums of integers, which do not depend on order: a line's token does not depend on other lines, on padding or
+on how the device splits the work.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def draw(logits: Tensor, draws: Draws, sampling: SlotSampling) -> Tensor:
 
 
 def ordered(scores: Tensor) -> Tensor:
-    """Scores that compare: NaN counts as -inf, +inf as the largest number."""
+    """Scores made comparable: NaN becomes -inf, +inf the largest number."""
     return scores.nan_to_num(nan=NEVER, posinf=LARGEST, neginf=NEVER)
 
 
@@ -179,7 +179,7 @@ def lowest_allowed(z: Tensor, slots: Tensor, sampling: SlotSampling) -> Tensor:
 def last_resort(logits: Tensor, draws: Draws, sampling: SlotSampling) -> Tensor:
     """What to emit when everything is barred: the lowest token that the bias allows, else the highest logit.
 
-    A grammar is kept to the last: where it has no token that the bias allows, its own lowest.
+    A grammar outranks the bias: where they allow no token together, the lowest that the grammar allows.
     """
     if draws.plain or (sampling.bias is None and draws.masks is None):
         return torch.zeros_like(draws.slots)
@@ -198,7 +198,8 @@ def walk(drawn: Tensor, first: Tensor, draft: Draft) -> Outcome:
     """Follow the drawn tokens down each group's tree.
 
     Node i of group g has line first[g] + 1 + i of `drawn`, its root first[g], or -1 for an inactive group. While a
-    child of the current node carries the token drawn there, descend (of twins to the first); the last draw ends it.
+    child of the current node carries the token drawn there, descend (of several with that token, to the first); the
+    last drawn token ends the walk.
     """
     nodes = draft.tokens.shape[1]
     index = torch.arange(nodes, device=drawn.device)

@@ -98,7 +98,7 @@ def edited_lines(
     bars: Bars,
     chosen: np.ndarray,
 ) -> None:
-    """Tokens of all other lines from first to last-1."""
+    """Tokens of lines first .. last-1, whose logits may be edited."""
     for line in range(first, last):
         chosen[line] = edited_token(logits, line, lines, filters, bias, penalties, bars)
 

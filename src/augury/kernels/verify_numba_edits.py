@@ -39,7 +39,7 @@ class Penalties(NamedTuple):
 
 
 class Bars(NamedTuple):
-    """Tokens that may not come, by slot."""
+    """Banned tokens by slot: early stops and the ends of bad words."""
 
     min_length: np.ndarray
     stops: np.ndarray
@@ -47,7 +47,7 @@ class Bars(NamedTuple):
 
 
 class Bias(NamedTuple):
-    """What is added to logits, by slot; the table may be empty."""
+    """The biases that are added to logits, by slot; the table may be empty."""
 
     biased: np.ndarray
     bias: np.ndarray
@@ -144,7 +144,7 @@ def mask_row(line: int, lines: Lines) -> int:
 
 @njit(nogil=True)
 def apply_mask(row: np.ndarray, words: np.ndarray) -> None:
-    """Bar what a grammar does not allow; most words of most masks are all one or the other."""
+    """Bar what a grammar does not allow; most words of most masks allow all of their tokens or none."""
     for w in range((len(row) + WORD_BITS - 1) // WORD_BITS):
         word = words[w]
         if word == ALL_ALLOWED:

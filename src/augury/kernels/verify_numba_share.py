@@ -29,7 +29,7 @@ from augury.verify.sampling import Draws, SlotSampling
 
 @njit(nogil=True)
 def best_of(row, top, temperature, seed, position, first):
-    """The best score of a row and the token that has it; see verify_numba_race.race, whose order of events this is."""
+    """The best score of a row and the token that has it; follows verify_numba_race.race step by step."""
     peaks = np.empty((len(row) + BLOCK - 1) // BLOCK, np.int32)
     best = block_peaks(row, peaks)
     if best <= NOTHING:
@@ -56,7 +56,7 @@ def best_of(row, top, temperature, seed, position, first):
 
 @njit(cache=True, nogil=True)
 def contest_lines(begin, end, logits, top, slots, positions, temperature, seed, first, scores, tokens):
-    """Lines begin .. end-1."""
+    """Best scores and tokens of lines begin .. end-1."""
     for line in range(begin, end):
         slot = slots[line]
         scores[line], tokens[line] = best_of(

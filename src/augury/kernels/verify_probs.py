@@ -2,7 +2,7 @@
 
 Same transforms and same kept tokens as kernels/verify.py's draw, so that a token drawn from this distribution is a
 token draw could have drawn. The mass of a row is a sum of integers, which has no order: a line's distribution does not
-depend on its neighbours.
+depend on other lines.
 """
 
 from __future__ import annotations

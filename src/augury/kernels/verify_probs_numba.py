@@ -122,8 +122,8 @@ def probs_rows(
 
 
 def probabilities(logits: Tensor, draws: Draws, sampling: SlotSampling) -> Tensor:
-    """The distribution of the target's token at every line; see kernels.verify_probs.probabilities. Padding lines have
-    none."""
+    """The distribution of the target's token at every line; see kernels.verify_probs.probabilities. Padding lines are
+    zeros."""
     rows = array_of(logits)
     probs = torch.zeros(rows.shape, dtype=torch.float32)
     wide = draws.count * rows.shape[1] >= verify_numba.PARALLEL_FROM

@@ -28,7 +28,7 @@ class Largest(Protocol):
     """The largest of all ranks' values, element by element."""
 
     def __call__(self, x: Tensor) -> Tensor:
-        """May write to x."""
+        """Return the maxima; may write to x."""
         ...
 
 
@@ -55,7 +55,7 @@ NOTHING = int(packed(torch.tensor([NEVER]), torch.tensor([0]))[0] >> 32)
 
 
 def contest(logits: Tensor, top: Tensor, draws: Draws, sampling: SlotSampling, first: int) -> tuple[Tensor, Tensor]:
-    """The best score of these tokens and who has it, where `top` is the highest logit of all: float32, int64 [L]."""
+    """The best score of these tokens and its token, given `top`, the highest logit of all: float32 and int64 [L]."""
     if not logits.shape[1]:
         return torch.full_like(top, NEVER), torch.zeros_like(draws.slots)
     scores = ordered(logits.float())

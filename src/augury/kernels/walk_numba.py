@@ -67,7 +67,7 @@ def walk_groups(
     lengths: Array,
     budget: Array,
 ) -> None:
-    """One group after another."""
+    """Walk, append and set the budget for one group after another; see walk."""
     for g in range(len(first)):
         slot, ends, count = segments[0, g], segments[1, g] + segments[2, g], segments[3, g]
         summary[g, :2], summary[g, 2:], path[g] = 0, -1, -1
@@ -90,7 +90,7 @@ def walk_groups(
 
 @njit(cache=True, nogil=True)
 def follow(drawn: Array, tokens: Array, parents: Array, said: Array, path: Array) -> int:
-    """Descend while a child carries the token drawn above it, of twins to the first; how many were accepted."""
+    """Descend while a child carries the token drawn above it, to the first such child; returns how many it accepts."""
     at, accepted = -1, 0
     said[0] = drawn[0]
     for node in range(len(tokens)):
@@ -113,7 +113,7 @@ def ended(said: Array, end_tokens: Array) -> bool:
 
 @njit(cache=True, nogil=True)
 def may_draft(left: int, allowed: int, free: int, lookahead: int, branching: bool) -> int:
-    """Nodes for a request that drew a token; see engine/settle.py's budget."""
+    """How many nodes a request that drew a token may draft next; see engine/settle.py's budget."""
     nodes = (allowed if left > 1 else 0) if branching else min(left - 1, allowed)
     if lookahead > 0:
         nodes = min(nodes, 0 if branching and free < lookahead else free)
@@ -129,7 +129,7 @@ def depths(draft: Draft) -> Tensor:
 
 @njit(cache=True, nogil=True)
 def measure_depths(parents: Array, count: Array, out: Array) -> None:
-    """One group after another: parents precede children."""
+    """Fill in the depth of each group's tree; parents precede children."""
     depth = np.empty(parents.shape[1], np.int64)
     for g in range(len(count)):
         out[g] = 0

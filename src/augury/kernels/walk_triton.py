@@ -165,7 +165,7 @@ def _walk(
 
 @triton.jit
 def _first_child(at, parent, n, agrees, chance, NODES: tl.constexpr):
-    """The first child of a node that agrees, if chance takes it too; NODES if there is none. Of twins the first."""
+    """The first child of a node that agrees, if chance takes it too; else NODES."""
     node = tl.min(tl.where(agrees & (parent == at), n, NODES), 0)
     return tl.where(tl.sum((chance & (n == node)).to(tl.int32), 0) > 0, node, NODES)
 

@@ -1,7 +1,7 @@
-"""Room for weights on huge pages, where the system has them: every pass reads all weights, and finds out where a page
-lies once for two megabytes instead of once for four kilobytes. A plain pass of a small model takes 4 to 8 % less time.
+"""Memory for weights on huge pages, where the system has them: every pass reads all weights, and looks up an address
+once for two megabytes instead of once for four kilobytes. A plain pass of a small model takes 4 to 8 % less time.
 
-Matrices share pages, since most are smaller than one. Pages go when the last array on them does.
+Matrices share pages, since most are smaller than one. Pages are freed with the last array on them.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ LINE = 64  # bytes of a cache line
 
 
 class WeightRoom:
-    """Hands out parts of memory in a row."""
+    """Hands out consecutive parts of memory."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._free = np.empty(0, np.uint8)
 
     def zeros(self, shape: tuple[int, ...], dtype: Any) -> Array:
-        """An array of zeros that begins with a cache line."""
+        """An array of zeros that begins at a cache line."""
         size = int(np.prod(shape)) * np.dtype(dtype).itemsize
         with self._lock:
             if size > len(self._free):
@@ -38,7 +38,7 @@ class WeightRoom:
 
 
 def _huge_pages(size: int) -> Array:
-    """Bytes that begin with a huge page, and end with one or later."""
+    """At least `size` bytes, which begin at a huge page and reach the end of one."""
     size = -(-size // HUGE) * HUGE + HUGE
     kind = {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS} if hasattr(mmap, "MAP_PRIVATE") else {}
     memory = mmap.mmap(-1, size, **kind)
