@@ -68,7 +68,7 @@ class DraftInput:
     most_nodes: int = MAX_NODES  # the host's bound on every budget; 0: the drafter only reads
 
 
-class Unread(Protocol):
+class UnreadStore(Protocol):
     """Where a drafter puts aside what it does not read now; see engine/backlog.py."""
 
     def full(self, inputs: DraftInput) -> bool:
@@ -111,7 +111,7 @@ class Drafter:
     reads_late = False  # whether it may leave reading for later, though it is on the host
     on_host = True  # whether it looks at tokens outside the device; otherwise it is captured with the target's pass
     chain: ChainWriter | None = None  # what writes its chains, if that can tell how confident the drafter is
-    unread: Unread | None = None  # where it puts aside by itself what it reads later; otherwise the engine does
+    unread: UnreadStore | None = None  # where it puts aside by itself what it reads later; otherwise the engine does
     looks_up = False  # it reads only slots, lengths, budgets and texts, on the host, and catches up on missed passes
 
     @property
@@ -126,7 +126,7 @@ class Drafter:
     def observe(self, outcome: Outcome) -> None:
         """Learn how the last drafts fared, one group each, in the order of the slots they were proposed for."""
 
-    def adapt(self, costs: PassCosts, unread: Unread | None) -> None:
+    def adapt(self, costs: PassCosts, unread: UnreadStore | None) -> None:
         """Hear that the engine chooses how much is drafted: what passes cost, and where reading may wait, if it may."""
 
     def parts(self, slot: int) -> Parts:

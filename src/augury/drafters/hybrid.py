@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from augury.config.speculative import SpeculativeConfig
-from augury.drafters.base import Drafter, DrafterSetup, DraftInput, PassCosts, Unread
+from augury.drafters.base import Drafter, DrafterSetup, DraftInput, PassCosts, UnreadStore
 from augury.drafters.features import along_tracks
 from augury.drafters.look_up import LookUpDrafter
 from augury.drafters.routing import ASSUMED, STEP, DrafterScores, Guess, RoutingCosts
@@ -100,7 +100,7 @@ class HybridDrafter(Drafter):
         build: Any = drafter_class(part.card)
         return Part(part.method, build(part, setup), part.max_nodes, DrafterScores(part.card.has_weights))
 
-    def adapt(self, costs: PassCosts, unread: Unread | None) -> None:
+    def adapt(self, costs: PassCosts, unread: UnreadStore | None) -> None:
         """See Drafter.adapt."""
         self.pass_costs, self.unread = costs, unread if self.model is not None else None
 
