@@ -22,15 +22,16 @@ from augury import LLM
 
 PAGE = Path(__file__).parents[2] / "docs" / "figures.yml"
 #: Methods as they come: how much to draft is chosen every step, up to these numbers.
-LOOK_UP = {"num_speculative_tokens": 11, "adaptive": True, "prompt_lookup_min": 2, "prompt_lookup_max": 4}
-HEAD = {"num_speculative_tokens": 3, "adaptive": True}
+NGRAM = {"method": "ngram", "num_speculative_tokens": 11, "prompt_lookup_min": 2, "prompt_lookup_max": 4}
+EAGLE3 = {"method": "eagle3", "num_speculative_tokens": 3}
+AUTO = {"adaptive": True}
 SPECS: dict[str, Any] = {
-    "ngram": {"method": "ngram", **LOOK_UP},
+    "ngram": NGRAM | AUTO,
     "suffix": {"method": "suffix", "suffix_decoding_max_cached_requests": 0},
-    "eagle3": {"method": "eagle3", **HEAD},
-    "p-eagle": {"method": "eagle3", "parallel_drafting": True, **HEAD},
-    "dflash": {"method": "dflash", **HEAD},
-    "hybrid": [{"method": "ngram", **LOOK_UP}, {"method": "eagle3", **HEAD}],
+    "eagle3": EAGLE3 | AUTO,
+    "p-eagle": EAGLE3 | {"parallel_drafting": True} | AUTO,
+    "dflash": {"method": "dflash", "num_speculative_tokens": 3} | AUTO,
+    "hybrid": {"method": "hybrid", "drafters": [NGRAM, EAGLE3]} | AUTO,
 }
 TOKENS, ROUNDS = 64, 2
 ROOM: dict[str, Any] = {"max_model_len": 1024, "max_num_seqs": 1}

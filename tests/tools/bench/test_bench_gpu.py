@@ -59,7 +59,7 @@ def test_figures_add_up(report: dict[str, Any]) -> None:
         assert row["roofline_ms"] == pytest.approx(sum(row["bytes"].values()) / report["copy_tb_s"] / 1e9)
     # A step each for the prompt's token and those after it; three tokens a step from then on.
     assert [row["steps"] for row in rows] == [13, 13, 5, 5]
-    # The target's pass is the same; the drafter's operations come on top. (A plain pass has next to none of torch's own.)
+    # The target's pass is the same, with next to no operation of torch's; the drafter's come on top.
     assert rows[2]["kernels"]["kernels"] > rows[0]["kernels"]["kernels"] + 8 > 9
     assert [line.split(":")[0] for line in report["said"]] == [
         "none batch 1",
