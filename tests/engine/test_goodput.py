@@ -17,7 +17,7 @@ from augury.config.per_request import SpecOptions
 from augury.engine.cost import DraftCost, RowCost, every_size, measure_rows, sizes_of
 from augury.engine.goodput import GAIN, JUDGED, Costs, GoodputBudget, share_out
 from augury.engine.odds import IN_RUNS, STEADY, Odds, Trust
-from augury.engine.paired import Paired
+from augury.engine.paired import Paired, PairedSpeedup
 from augury.engine.rows import round_up
 from augury.observe.steps import Step
 
@@ -273,14 +273,27 @@ def test_without_plain_passes_nothing_is_measured() -> None:
     assert min(run.drafted[20:]) > 0
 
 
-def test_it_pauses_where_it_was_measured_to_lose(caplog: pytest.LogCaptureFixture) -> None:
+def test_it_pauses_where_it_was_measured_to_lose_twice(caplog: pytest.LogCaptureFixture) -> None:
     run = machine([[0.7, 0.6, 0.5, 0.5]], 0.03, 0.08)
     run.budget._share_out = lambda reach, rows, most: most  # type: ignore[method-assign]  # a controller gone wrong
     run.row, run.chances[0] = 0.5, [0.1] * 4
     with caplog.at_level(logging.WARNING, "augury"):
         run.rate(64 * (JUDGED + 2))
+        assert "drafts must promise" in caplog.text and "speculation pauses" not in caplog.text
+        run.rate(64 * (JUDGED + 2))
     assert "speculation pauses at 1 running requests" in caplog.text
     assert sum(run.drafted[-20:]) == 0
+
+
+def test_where_drafts_lose_a_little_good_ones_are_still_tried() -> None:
+    """Chat that was measured to lose raises the bar; an edit that begins under it is drafted for."""
+    run = machine([[0.3] * 4], 0.03, 0.08)
+    run.budget._pause_where_it_loses(1, PairedSpeedup(0.93, 0.88, 0.98, JUDGED))
+    run.rate(64)
+    assert sum(run.drafted[-32:]) <= 4  # probes
+    run.chances[0] = [0.95] * 4
+    run.rate(100)
+    assert sum(nodes > 1 for nodes in run.drafted[-50:]) > 40
 
 
 def test_passes_that_take_many_times_as_long_do_not_bias_the_ratio() -> None:

@@ -30,7 +30,7 @@ PROBE = 2  # tokens of a probe
 LOOKS = 4  # passes for which a decision holds, while no draft is verified and no request joins or leaves
 PROBES_MAY_COST = 0.005  # of the time: one request is probed at a time, less often where rows are expensive
 WAKES = 4  # awakenings of a drafter over which their price is averaged
-PAUSE, JUDGED = 1024, 16  # steps without drafts at a load where so many pairs show that drafts lose
+PAUSE, JUDGED = 1024, 16  # steps of a higher bar, or without drafts, where so many pairs show that drafts lose
 
 
 class Costs(NamedTuple):
@@ -53,6 +53,16 @@ class Costs(NamedTuple):
     def learn_drafting(self, depth: int, requests: int, seconds: float) -> None:
         """Learn from the time of a call of the drafter."""
         self.drafter.learn(depth, requests, seconds / self.target.pace)
+
+
+class Bar(NamedTuple):
+    """What drafts must promise at a load where they were measured to lose."""
+
+    until: int  # step
+    factor: float  # over none; infinite: they are not tried
+
+
+NO_BAR = Bar(0, 1.0)
 
 
 class GoodputBudget:
@@ -79,7 +89,8 @@ class GoodputBudget:
         self._steps = 0
         self._decodes = 0  # requests of the pass, if it does nothing but decode
         self.sampling = self._sliced = False
-        self._paused: dict[int, int] = {}  # number of requests: the step until which they do without
+        self._bars: dict[int, Bar] = {}  # by number of requests: where drafts were measured to lose
+        self._bar = 1.0  # the factor by which they must promise more in this pass
         self._quiet = np.zeros(slots, dtype=np.int64)  # steps since a slot last drafted
         self._patience = np.full(slots, SOON)  # steps it is left without
         self._credit = 1.0  # passes that probes may still cost
@@ -107,7 +118,9 @@ class GoodputBudget:
         self._sliced = bool(self._slice_every) and self._steps % self._slice_every == 0
         if self._sliced:
             return [0] * len(requests)
-        if self._paused.get(len(requests), 0) > self._steps:
+        bar = self._bars.get(len(requests), NO_BAR)
+        self._bar = bar.factor if bar.until > self._steps else 1.0
+        if math.isinf(self._bar):
             self._asleep = True
             return [0] * len(requests)
         places = [request.slot for request in requests]
@@ -176,7 +189,7 @@ class GoodputBudget:
     def _gain(self, rows: int) -> float:
         """The factor that drafts must promise over none, with the cost of waking a drafter that rests."""
         repaid = self._awakening / REPAID / self.costs.target.of(rows, self._decodes) if self._asleep else 0.0
-        return GAIN + repaid
+        return (GAIN + repaid) * self._bar
 
     def _all_or_none(self, reach: Floats, rows: int) -> np.ndarray:
         """Trees are grown whole: for all requests if that pays, or for none."""
@@ -192,7 +205,7 @@ class GoodputBudget:
         target, drafter = self.costs.target, self.costs.drafter
         assert isinstance(drafter, DraftCost)  # a captured drafter ends nothing early
         given, fit = np.zeros(len(reach), np.int64), drafter.fit
-        known = confidence.rows, confidence.levels, target.sizes, target.seconds, fit, target.pace, GAIN
+        known = confidence.rows, confidence.levels, target.sizes, target.seconds, fit, target.pace, self._gain(rows)
         confidence.prices = Prices(*begin_drafts(reach, float(rows), *known, given))
         return given * self.nodes
 
@@ -222,11 +235,21 @@ class GoodputBudget:
         return (after - before + drafting) / before
 
     def _pause_where_it_loses(self, requests: int, found: PairedSpeedup) -> None:
-        if found.high < 1 and found.pairs >= JUDGED:
-            self._paused[requests] = self._steps + PAUSE
-            self.paired.forget(requests)
-            said = "speculation pauses at %d running requests: measured %.2fx plain decoding (95 %%: %.2f to %.2f)"
-            logger.warning(said, requests, found.ratio, found.low, found.high)
+        """Where drafts are slower than they promise, have them promise more; if they still are, pause speculation."""
+        if found.high >= 1 or found.pairs < JUDGED:
+            return
+        before = self._bars.get(requests, NO_BAR)
+        again = before.factor > 1 and self._steps < before.until + PAUSE
+        factor = math.inf if again else found.ratio**-2  # short by as much again, at most
+        self._bars[requests] = Bar(self._steps + PAUSE, factor)
+        self._news = True
+        self.paired.forget(requests)
+        measured = f"measured {found.ratio:.2f}x plain decoding (95 %: {found.low:.2f} to {found.high:.2f})"
+        if again:
+            logger.warning("speculation pauses at %d running requests: %s", requests, measured)
+        else:
+            said = "drafts must promise %.2fx plain decoding at %d running requests: %s"
+            logger.warning(said, factor, requests, measured)
 
 
 def share_out(reach: Floats, rows: int, costs: Costs, decodes: int = 0, gain: float = GAIN) -> np.ndarray:
