@@ -55,14 +55,14 @@ class Costs(NamedTuple):
         self.drafter.learn(depth, requests, seconds / self.target.pace)
 
 
-class Bar(NamedTuple):
+class RaisedBar(NamedTuple):
     """What drafts must promise at a load where they were measured to lose."""
 
     until: int  # step
     factor: float  # over none; infinite: they are not tried
 
 
-NO_BAR = Bar(0, 1.0)
+NO_BAR = RaisedBar(0, 1.0)
 
 
 class GoodputBudget:
@@ -89,7 +89,7 @@ class GoodputBudget:
         self._steps = 0
         self._decodes = 0  # requests of the pass, if it does nothing but decode
         self.sampling = self._sliced = False
-        self._bars: dict[int, Bar] = {}  # by number of requests: where drafts were measured to lose
+        self._bars: dict[int, RaisedBar] = {}  # by number of requests: where drafts were measured to lose
         self._bar = 1.0  # the factor by which they must promise more in this pass
         self._quiet = np.zeros(slots, dtype=np.int64)  # steps since a slot last drafted
         self._patience = np.full(slots, SOON)  # steps it is left without
@@ -241,7 +241,7 @@ class GoodputBudget:
         before = self._bars.get(requests, NO_BAR)
         again = before.factor > 1 and self._steps < before.until + PAUSE
         factor = math.inf if again else found.ratio**-2  # short by as much again, at most
-        self._bars[requests] = Bar(self._steps + PAUSE, factor)
+        self._bars[requests] = RaisedBar(self._steps + PAUSE, factor)
         self._news = True
         self.paired.forget(requests)
         measured = f"measured {found.ratio:.2f}x plain decoding (95 %: {found.low:.2f} to {found.high:.2f})"
