@@ -245,9 +245,8 @@ class Runner:
         if face(slots.device) == "numba":
             from augury.kernels.pending_numba import leave_pending
 
-            tokens, parents, counts = array_of(draft.tokens), array_of(draft.parents), array_of(draft.count)
-            places = pending.tokens, pending.parents, pending.count
-            leave_pending(tokens, parents, counts, array_of(slots), self.target.vocab_size, places)
+            made = array_of(draft.tokens), array_of(draft.parents), array_of(draft.count), array_of(slots)
+            leave_pending(*made, self.target.vocab_size, (pending.tokens, pending.parents, pending.count))
         else:
             pending.tokens[:, :width][slots], pending.parents[:, :width][slots] = draft.tokens, draft.parents
             pending.count[slots] = draft.count
@@ -255,8 +254,7 @@ class Runner:
             assert pending.probs is not None
             pending.probs[slots, :, : draft.probs.shape[2]] = draft.probs
         if self.drafter is not None and self.drafter.on_host and self.state.leader is not None:
-            told = (part.tolist() for part in (slots, draft.tokens, draft.parents, draft.count))
-            self.state.note("drafts", *told)
+            self.state.note("drafts", *(part.tolist() for part in (slots, draft.tokens, draft.parents, draft.count)))
 
     def admit(self, request: Request) -> None:
         """Tell the drafter, on every rank, of a request that has taken a slot."""
