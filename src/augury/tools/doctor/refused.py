@@ -17,7 +17,7 @@ from augury.tools.doctor.problems import Problem
 ROUNDS = 12
 OWN_SIZE = "draft_tensor_parallel_size"
 UNKNOWN_DRAFTER = "unknown/drafter"
-OURS_ALONE = "another tokenizer"  # Augury refuses vocabularies of one size and different tokens, vLLM does not
+OURS_ALONE = "different tokenizer"  # Augury refuses vocabularies of one size and different tokens, vLLM does not
 
 # A pattern in an error's text and the doctor's name for the problem; the first match applies.
 NAMES = (
@@ -39,7 +39,7 @@ NAMES = (
     ("cannot be larger than", "context-too-long"),
     ("MTP|mtp_layer_types|DeepSeek-V4.1", "no-mtp-layers"),
     ("DSpark|dspark_draft_topk", "dspark-misfit"),
-    ("vocabulary size|drafts from|another tokenizer", "vocabulary-differs"),
+    ("vocabulary size|drafts from|different tokenizer", "vocabulary-differs"),
     ("hidden size|states of width", "hidden-size-differs"),
     ("layer ids|name the layers", "layers-missing"),
     ("num_speculative_tokens_per_batch_size", "schedule-wrong"),
