@@ -4,12 +4,12 @@
     python tests/helpers/never_slower.py --device cuda --shape llama-8b --method eagle3 --accepted 0.7 0.1 [...]
 
 chat and edit are `augury bench`'s prompts, mixed is half of either, hostile is tokens at random answered at temperature
-1.5, where next to nothing is accepted. Engines share their weights and take turns step by step, the one that has used
-least time next, so that all of them see the same moments of a machine that others use, too. A round answers a window
-of the prompts with every contender; the figures are those of all rounds together, with the least and the most of a
-round. `--clock processor` counts what the threads were given, not what they waited for. With `--shape` weights are
-random, of a size that `augury bench gpu` knows, and a guess is accepted with the chance that `--accepted` names, if
-the earlier ones were.
+1.5, where next to nothing is accepted; `--prompts FILE` adds the set `file`. Engines share their weights and, on a CPU,
+take turns step by step, the one that has used least time next, so that all see the same moments of a machine that
+others use, too. A round answers a window of the prompts with every contender; the figures are those of all rounds
+together, with the least and the most of a round. `--clock processor` counts what the threads were given, not what they
+waited for. With `--shape` weights are random, of a size that `augury bench gpu` knows, and a guess is accepted with the
+chance that `--accepted` names, if the earlier ones were.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from racing import CLOCKS, Contender, race, window
 
 from augury import LLM
 from augury.tools.bench.gpu.shapes import drafter_of, shape_of
-from augury.tools.shared.prompts import SETS
+from augury.tools.shared.prompts import SETS, load_prompts
 
 
 def random_set(llm: LLM, most: int) -> tuple[list[Any], float]:
@@ -130,6 +130,7 @@ def main() -> None:
     parser.add_argument("--fixed", type=int, nargs="*", default=[1, 3, 6])
     parser.add_argument("--most", type=int, default=0, help="of what auto may draft; 0: the method's own most")
     parser.add_argument("--sets", nargs="*", default=["chat", "edit", "mixed", "hostile"])
+    parser.add_argument("--prompts", type=Path, help="a file of prompts, as `augury bench` takes it: the set `file`")
     parser.add_argument("--tokens", type=int, default=96)
     parser.add_argument("--rounds", type=int, default=8)
     parser.add_argument("--warm-up", type=int, default=2, help="rounds before those")
@@ -143,6 +144,9 @@ def main() -> None:
     else:
         plain, spec = LLM(given.model, **space(given)), json.loads(given.spec or json.dumps({"method": given.method}))
         sets = prompt_sets(plain, max(given.streams))
+        if given.prompts:
+            told = load_prompts(str(given.prompts))
+            sets["file"] = [plain.tokenizer.chat(p.messages(), **p.template_options()) for p in told], 0.0
         made = {"plain": plain, **speculating(plain, spec, given)}
         rows = measured(made, {name: sets[name] for name in given.sets}, given)
     if given.json:

@@ -1,6 +1,6 @@
 """Engines of one process that answer the same prompts in turns of one step.
 
-On a machine that others use, too, speeds differ by a tenth from one minute to the next. Engines that take turns see the
+On a CPU that others use, too, speeds differ by a tenth from one minute to the next. Engines that take turns see the
 same moments: two of the same kind differ by one percent over a dozen answers.
 """
 
@@ -42,9 +42,14 @@ class Contender:
 
 
 def race(made: dict[str, Contender], prompts: list[Any], temperature: float, tokens: int) -> dict[str, float]:
-    """Seconds that each contender takes for the same prompts."""
+    """Seconds that each contender takes for the same prompts.
+
+    A GPU runs one engine's pass while another engine waits for its own, so there each answers all prompts by itself.
+    """
     for contender in made.values():
         contender.begin(prompts, temperature, tokens)
+        while contender.engine.runner.on_gpu and contender.engine.busy:
+            contender.step()
     while busy := [contender for contender in made.values() if contender.engine.busy]:
         min(busy, key=lambda contender: contender.seconds).step()
     return {who: contender.seconds for who, contender in made.items()}

@@ -67,18 +67,15 @@ class ChainCall:
         from augury.kernels.chain_numba import draft_chains  # compiled code is loaded where it is used
         from augury.kernels.fused_layer import PACE
 
-        here = inputs.slots, inputs.lengths, inputs.budget, inputs.start, inputs.num_new_tokens, inputs.row_begin
-        groups = *(part.numpy() for part in here), array_of(inputs.path)
-        count = len(groups[0])
+        count = len(inputs.slots)
         tokens, budget = np.zeros((count, self._nodes), np.int64), np.empty(count, np.int64)
         if confidence is not None:
             confidence.begin(inputs, with_array(budget))
         cache, norms = self._head.cache, self._blocks.norms(self._head.parts.final_norm)
-        layers = self._layers.arrays((cache.keys, cache.values), norms)
-        alone = perf_counter() < PACE.alone_until
+        alone = perf_counter() < PACE.alone_until  # the target's layers have found that threads lose their cores
         ran = draft_chains(
             1 if alone else self._layers.threads,
-            groups,
+            _groups(inputs),
             lasting(carried),
             tuple(map(array_of, inputs.features)),
             lasting(block_ends),
@@ -86,7 +83,7 @@ class ChainCall:
             self._combine,
             self._words,
             self._norms,
-            layers,
+            self._layers.arrays((cache.keys, cache.values), norms),
             self._scores,
             self._like.shape(inputs.block_size, lasting(cache.keys[0])),
             self._limits,
@@ -95,13 +92,18 @@ class ChainCall:
             tokens,
             budget,
         )
-        counts = with_array(budget)
-        if confidence is not None:
-            confidence.ran = ran
-            counts = confidence.finish(at_once=False)
         if len(self._parents) < count:
             self._parents = chain_parents(count, self._nodes)
-        return Draft(with_array(tokens), self._parents[:count], counts, branching=False)
+        if confidence is None:
+            return Draft(with_array(tokens), self._parents[:count], with_array(budget), branching=False)
+        confidence.ran = ran
+        return Draft(with_array(tokens), self._parents[:count], confidence.finish(at_once=False), branching=False)
+
+
+def _groups(inputs: DraftInput) -> tuple[Array, ...]:
+    """What draft_chains reads of each group; all but `path` are rows of larger tensors, and contiguous."""
+    here = inputs.slots, inputs.lengths, inputs.budget, inputs.start, inputs.num_new_tokens, inputs.row_begin
+    return *(part.numpy() for part in here), array_of(inputs.path)
 
 
 def _tiles(linear: AnyLinear | None) -> Tiled | None:

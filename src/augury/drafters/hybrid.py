@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -13,7 +13,7 @@ from torch import Tensor
 from augury.config.speculative import SpeculativeConfig
 from augury.drafters.base import Drafter, DrafterSetup, DraftInput, PassCosts, UnreadStore
 from augury.drafters.features import along_tracks
-from augury.drafters.look_up import LookUpDrafter
+from augury.drafters.look_up import HostText, LookUpDrafter
 from augury.drafters.routing import ASSUMED, STEP, DrafterScores, Guess, RoutingCosts
 from augury.methods.registry import drafter_class
 from augury.observe.stats import Parts
@@ -21,27 +21,6 @@ from augury.verify.sampling import Outcome
 from augury.verify.tree import Draft, chain_parents
 
 FOLLOWS = 0.1  # weight of the newest draft in what is known of the model's speed
-
-
-class HostText(NamedTuple):
-    """The texts of a batch on the host, as look-ups take them."""
-
-    texts: np.ndarray
-    rows: np.ndarray  # int64 [G]: the line of `texts` that a group's text is in
-    slots: np.ndarray
-    lengths: np.ndarray
-    budget: np.ndarray
-
-    @classmethod
-    def of(cls, inputs: DraftInput) -> HostText:
-        """On a GPU only the known tokens of these slots are copied."""
-        if inputs.history.device.type == "cpu":
-            slots = inputs.slots.numpy()
-            return cls(inputs.history.numpy(), slots, slots, inputs.lengths.numpy(), inputs.budget.numpy())
-        lengths = inputs.lengths.cpu()
-        texts = inputs.history[inputs.slots, : int(lengths.max()) if len(lengths) else 0].cpu()
-        rows, slots = np.arange(len(lengths)), inputs.slots.cpu().numpy()
-        return cls(texts.numpy(), rows, slots, lengths.numpy(), inputs.budget.cpu().numpy())
 
 
 @dataclass(slots=True)
@@ -168,7 +147,7 @@ class HybridDrafter(Drafter):
     def propose(self, inputs: DraftInput) -> Draft:
         """Learn from the new text, run the look-ups, then the model for the groups that none of them leads."""
         slots, lengths, budgets = inputs.slots.tolist(), inputs.lengths.tolist(), inputs.budget.tolist()
-        text = HostText.of(inputs)
+        text = HostText.of(inputs.slots, inputs.lengths, inputs.history, inputs.budget)
         self._learn(slots, lengths, text)
         self._costs = self._priced(sum(budget > 0 for budget in budgets))
         found = [(part, *self._asked(part, inputs, text)) for part in self.look_ups]

@@ -12,8 +12,28 @@ from augury.drafters.text import TextDrafter
 from augury.verify.tree import Draft
 
 
+class HostText(NamedTuple):
+    """The texts of a batch on the host, as look-ups take them; a text of length 0 is padding."""
+
+    texts: np.ndarray
+    rows: np.ndarray  # int64 [G]: the row of `texts` that holds a group's text
+    slots: np.ndarray  # int64 [G]
+    lengths: np.ndarray  # int64 [G]
+    budget: np.ndarray  # int64 [G]: nodes that may be drafted
+
+    @classmethod
+    def of(cls, slots: Tensor, lengths: Tensor, history: Tensor, budget: Tensor) -> HostText:
+        """On a GPU only the known tokens of these slots are copied."""
+        if history.device.type == "cpu":
+            rows = slots.numpy()
+            return cls(history.numpy(), rows, rows, lengths.numpy(), budget.numpy())
+        known = lengths.cpu()
+        texts = history[slots, : int(known.max()) if len(known) else 0].cpu().numpy()
+        return cls(texts, np.arange(len(known)), slots.cpu().numpy(), known.numpy(), budget.cpu().numpy())
+
+
 class Guesses(NamedTuple):
-    """Drafts as arrays of the host, one line a request; see Draft."""
+    """Drafts as arrays on the host, one row per request; see Draft."""
 
     tokens: np.ndarray  # int64 [G, N]
     parents: np.ndarray  # int64 [G, N]
@@ -38,13 +58,7 @@ class LookUpDrafter(TextDrafter):
 
     def draft(self, slots: Tensor, lengths: Tensor, history: Tensor, budget: Tensor) -> Draft:
         """See TextDrafter.draft."""
-        device, rows = history.device, slots
-        if device.type != "cpu":
-            # Only the known tokens of these slots are copied to the host.
-            slots, lengths, budget = slots.cpu(), lengths.cpu(), budget.cpu()
-            history = history[rows, : int(lengths.max()) if len(lengths) else 0].cpu()
-            rows = torch.arange(len(slots))
-        made = self.guess(*(part.numpy() for part in (history, rows, slots, lengths, budget))).as_draft()
+        made, device = self.guess(*HostText.of(slots, lengths, history, budget)).as_draft(), history.device
         if device.type == "cpu":
             return made
         return Draft(made.tokens.to(device), made.parents.to(device), made.count.to(device))
