@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from tiny_gguf import write_gguf
 
+from augury.config.files import cache_dir
 from augury.model import scratch, store, wheels
 from augury.model.errors import ModelError
 
@@ -61,11 +62,11 @@ def hidden(cache: Path) -> list[str]:
 def test_cache_directory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", "/xdg")
     monkeypatch.setenv("AUGURY_CACHE", "/mine")
-    assert store.cache_dir() == Path("/mine")
+    assert cache_dir() == Path("/mine")
     monkeypatch.delenv("AUGURY_CACHE")
-    assert store.cache_dir() == Path("/xdg/augury")
+    assert cache_dir() == Path("/xdg/augury")
     monkeypatch.delenv("XDG_CACHE_HOME")
-    assert store.cache_dir() == Path.home() / ".cache" / "augury"
+    assert cache_dir() == Path.home() / ".cache" / "augury"
 
 
 def test_a_file_is_converted_once(source: Path, cache: Path, no_conversion: Any) -> None:

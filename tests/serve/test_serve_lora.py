@@ -19,9 +19,9 @@ from served import Served, served
 
 from augury import LLM, SamplingParams
 from augury.config.errors import ConfigError
+from augury.config.files import cache_dir
 from augury.config.lora import read_modules
 from augury.engine.loras import LoadedLora
-from augury.model.store import cache_dir
 from augury.observe.prometheus_adapters import LoraInfoProm
 from augury.observe.running import running
 from augury.serve.engine_facts import adapters_in_use

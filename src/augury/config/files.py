@@ -1,4 +1,4 @@
-"""Files named by a user: read up to a size limit, and written all or nothing."""
+"""Files named by a user: read up to a size limit, and written all or nothing; and where our own are kept."""
 
 from __future__ import annotations
 
@@ -16,6 +16,13 @@ LIVE = (
     "/dev/fd",
     "/proc",
 )  # open files by name, which belong to the process that opened them
+
+
+def cache_dir() -> Path:
+    """The directory that holds everything Augury downloads, converts or measures."""
+    if chosen := os.environ.get("AUGURY_CACHE"):
+        return Path(chosen).expanduser()
+    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "augury"
 
 
 def write_text(path: Path, text: str) -> None:

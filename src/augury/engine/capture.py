@@ -9,12 +9,14 @@ import gc
 import logging
 import time
 from collections.abc import Callable, Iterable
+from contextlib import nullcontext
 from typing import Any, NamedTuple
 
 import torch
 
 from augury.engine.advance import ScoredPass, StepOutput
 from augury.engine.rows import StepShape
+from augury.kernels.tuned_cublas import tuning
 from augury.methods.spec import MAX_NODES
 
 logger = logging.getLogger("augury")
@@ -60,7 +62,7 @@ class Captured:
     def record(self, step_input: Any, version: int) -> None:
         """Capture a graph ahead of its use."""
         self._version = version
-        self._recording(step_input)
+        self._recording(step_input, ahead=True)
 
     def fill(self, step_inputs: Iterable[Any], record: Callable[[Any], None], budget: int) -> None:
         """Record these, the largest first so that later ones reuse their memory, until they take `budget` bytes."""
@@ -100,14 +102,14 @@ class Captured:
         self._first_halves.clear()
         self._pool = None
 
-    def _recording(self, step_input: Any) -> Recording:
+    def _recording(self, step_input: Any, ahead: bool = False) -> Recording:
         if step_input.shape not in self._recordings:
             begun = time.perf_counter()
-            self._recordings[step_input.shape] = self._capture(step_input)
+            self._recordings[step_input.shape] = self._capture(step_input, ahead)
             self.seconds += time.perf_counter() - begun
         return self._recordings[step_input.shape]
 
-    def _capture(self, step_input: Any) -> Recording:
+    def _capture(self, step_input: Any, ahead: bool) -> Recording:
         # Lines past those in use are padding on the device too, so the graph serves every count up to the bucket's.
         whole = step_input.shape._replace(draft_depth=MAX_NODES)
         known = self._first_halves.get(whole)
@@ -115,7 +117,7 @@ class Captured:
         static = step_input._replace(segments=segments, logits_rows=step_input.shape.logits_rows)
         stream = torch.cuda.Stream()
         stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(stream):
+        with torch.cuda.stream(stream), tuning(segments.device) if ahead else nullcontext():  # nobody waits for it
             blank = self._harmless(static)  # warm up: kernels load and workspaces are made outside the graph
             self._decide(blank, self._score(blank))
         torch.cuda.current_stream().wait_stream(stream)

@@ -16,10 +16,9 @@ import torch
 
 from augury import __version__
 from augury.config.engine import EngineConfig
-from augury.config.files import read_bounded, write_text
+from augury.config.files import cache_dir, read_bounded, write_text
 from augury.config.fingerprint import fingerprint
 from augury.kernels.machine import processor
-from augury.model.store import cache_dir
 
 Points = dict[int, float]
 LARGEST = 1 << 16  # bytes of a file

@@ -18,6 +18,7 @@ from augury.kernels import (
     rope_triton,
     route_triton,
     stream_triton,
+    tuned_cublas,
 )
 from augury.kernels.attend_triton import View
 from augury.kernels.quantized import Quantized
@@ -44,6 +45,8 @@ class TritonOps:
     def linear(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
         """Multiply by our own kernel where few rows wait for a large matrix, else by cuBLAS."""
         out = stream_triton.linear(x, weight, bias)
+        if out is None and bias is None:
+            out = tuned_cublas.linear(x, weight)
         return fused.linear(x, weight, bias) if out is None else out
 
     add_low_rank = staticmethod(low_rank.add_low_rank)

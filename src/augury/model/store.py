@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from augury.config.files import cache_dir
 from augury.model.errors import ModelError
 from augury.model.gguf import CONVERTER_VERSION, FILES, convert, progress
 from augury.model.hub import FORMS, fetch
@@ -29,13 +30,6 @@ DEFAULT_FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
 DEFAULT_SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
 MANIFEST = "augury.json"
 WEIGHTS, PACKED = "model.safetensors", "packed.safetensors"
-
-
-def cache_dir() -> Path:
-    """The directory that holds everything Augury downloads or converts."""
-    if chosen := os.environ.get("AUGURY_CACHE"):
-        return Path(chosen).expanduser()
-    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "augury"
 
 
 def resolve(

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 
 import uvicorn
 
-from augury.model.store import cache_dir
+from augury.config.files import cache_dir
 from augury.observe.running import announced
 from augury.serve.app import make_app
 from augury.serve.connection import with_patience

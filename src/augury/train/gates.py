@@ -16,10 +16,10 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from augury.config.files import cache_dir
 from augury.config.fingerprint import fingerprint
 from augury.methods.registry import METHODS, load
 from augury.model.scratch import discard, install, scratch
-from augury.model.store import cache_dir
 from augury.train.recipe import Recipe
 from augury.train.study import Study
 

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from augury.config.files import cache_dir
 from augury.model import store
 from augury.tools.models import actions
 from augury.tools.shared.terminal import output_console, print_json, size_text
@@ -27,16 +28,16 @@ def list_models(as_json: bool) -> None:
     """Print everything in the cache."""
     found = store.entries()
     if as_json:
-        return print_json({"cache": str(store.cache_dir()), "models": [_record(entry) for entry in found]})
+        return print_json({"cache": str(cache_dir()), "models": [_record(entry) for entry in found]})
     console = output_console()
     if not found:
-        console.print(f"No models in {store.cache_dir()}; `augury models pull default` fetches one.", soft_wrap=True)
+        console.print(f"No models in {cache_dir()}; `augury models pull default` fetches one.", soft_wrap=True)
         return None
     width = max(len(entry.name) for entry in found)
     for entry in found:
         state = "" if entry.ready else "  (stale: rebuilt on next use)"
         console.print(f"{entry.name:<{width}}  {entry.kind:<10}  {size_text(entry.size):>8}{state}", soft_wrap=True)
-    console.print(f"in {store.cache_dir()}", style="dim", soft_wrap=True)
+    console.print(f"in {cache_dir()}", style="dim", soft_wrap=True)
     return None
 
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from augury.model.store import cache_dir
+from augury.config.files import cache_dir
 from augury.observe.running import running
 from augury.tools.ps.screen import show
 from augury.tools.shared.http import Server
