@@ -31,6 +31,7 @@ from stepping import whole_step
 from augury import LLM, SamplingParams
 from augury.kernels.top import widened
 from augury.model.errors import ModelError
+from augury.model.heads import block
 from augury.model.heads.eagle import EagleHead
 from augury.model.heads.eagle3 import Eagle3Head, feature_layers
 from augury.model.load import load_target
@@ -85,6 +86,31 @@ def test_eagle3_is_its_formula(tmp_path: Path, target: Any, studied: Studied, va
     assert torch.equal(wide[:, head.targets], logits)
     assert (wide.isinf().sum(1) == 60).all()
     torch.testing.assert_close(onward, fed, atol=1e-4, rtol=1e-3)
+
+
+@pytest.mark.parametrize("wanted", [[], [10], [4, 0, 9]], ids=["none", "the last", "three, one of them no group's"])
+@pytest.mark.parametrize("kind", ["eagle", "eagle3", "eagle3 of two layers"])
+def test_rows_that_nobody_wants_only_leave_keys_and_values(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, target: Any, studied: Studied, kind: str, wanted: list[int]
+) -> None:
+    layers = 2 if "two" in kind else 1
+    if kind == "eagle":
+        head: Any = EagleHead.load(export(eagle_module(), DRAFT, tmp_path), target, torch.float32, 512)
+    else:
+        module = eagle3_module(layers)
+        directory = write_eagle3(tmp_path, module, num_hidden_layers=layers, eagle_aux_hidden_state_layer_ids=[0, 1, 2])
+        head = Eagle3Head.load(directory, target, torch.float32, 512)
+    streams, ran = studied.streams(TEXT, head.features), list[int]()
+    run = head.blocks.run
+    monkeypatch.setattr(head.blocks, "run", lambda rows, *more: ran.append(len(rows.tokens)) or run(rows, *more))
+    found = []
+    for least in (1 << 30, 1):
+        monkeypatch.setattr(block, "MANY_ROWS", least)
+        logits, onward = run_whole(head, TEXT, streams, wanted)
+        found.append((logits, onward, *(store.clone() for store in (*head.cache.keys, *head.cache.values))))
+    for whole, apart in zip(*found, strict=True):
+        torch.testing.assert_close(apart, whole, atol=1e-6, rtol=1e-6)
+    assert ran == [11, *([11] if layers == 2 else [len(wanted)] if wanted else [])]
 
 
 def test_feature_layers_are_found_where_releases_put_them(target: Any) -> None:

@@ -65,11 +65,13 @@ def pairs(length: int) -> Any:
     return rows
 
 
-def run_whole(head: Any, tokens: list[int], streams: Tensor) -> tuple[Tensor, Tensor]:
-    """The head over a text at once: pairs (token r, streams of token r - 1)."""
+def run_whole(head: Any, tokens: list[int], streams: Tensor, wanted: list[int] | None = None) -> tuple[Tensor, Tensor]:
+    """The head over a text at once: pairs (token r, streams of token r - 1); outputs of all rows, or those wanted."""
     head.cache = KVCache.allocate(head.layer_shapes, 80, torch.float32, torch.device("cpu"))
     rows = pairs(len(tokens) - 1)
     rows.tokens = torch.tensor(tokens[1:])
+    if wanted is not None:
+        rows.wanted = torch.tensor(wanted, dtype=torch.int64)
     return head.forward(rows, head.combine(streams[:-1].contiguous()), 0)
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+import torch
 from torch import Tensor
 
 
@@ -32,3 +33,22 @@ class Rows:
     long: Tensor | None = None  # int64 [R]: 1 where the row's text is longer than the target's switch_length
     adapters: Tensor | None = None  # int64 [R]: each row's LoRA adapter, 0 for none; None if no row has one
     own_words: bool = False  # where the vocabulary is split over ranks, logits of this rank's tokens are enough
+
+    def only(self, some: Tensor) -> Rows:
+        """These rows of a pass without adapters, all of them wanted; the others are in the cache by now."""
+        table = torch.stack(
+            (self.tokens, self.positions, self.slots, self.context, self.base, self.ancestors, self.write)
+        )
+        tokens, positions, slots, context, base, ancestors, write = table[:, some]
+        return replace(
+            self,
+            tokens=tokens,
+            positions=positions,
+            slots=slots,
+            context=context,
+            base=base,
+            ancestors=ancestors,
+            write=write,
+            wanted=torch.arange(len(some), device=some.device),
+            chunked=False,
+        )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from torch import Tensor
@@ -12,6 +12,7 @@ from augury.kernels.low_rank import LowRankStack
 
 if TYPE_CHECKING:
     from augury.kernels import AnyPacked
+    from augury.model.target import LayerShape
 
 
 @dataclass(slots=True)
@@ -95,6 +96,18 @@ class Attention:
             self.qkv(x), view, self.rotary, keys, values, self.scale, self.window, self.q_norm, self.k_norm, self.eps
         )
         return self.out(seen)
+
+    def read(self, x: Tensor, view: Any, keys: Tensor, values: Tensor) -> None:
+        """Write the keys and values of rows x to the cache, and do nothing else."""
+        self.ops.rotate_and_store(self.qkv(x), view, self.rotary, keys, values, self.q_norm, self.k_norm, self.eps)
+
+    def without_queries(self, shape: LayerShape) -> Attention:
+        """One that can only `read`, with a projection to keys and values alone where that is a part of the matrix."""
+        if not isinstance(self.qkv, Linear):
+            return self
+        first = len(self.qkv.weight) - shape.kv_heads * (shape.key_dim + shape.value_dim)
+        bias = None if self.qkv.bias is None else self.qkv.bias[first:]
+        return replace(self, qkv=replace(self.qkv, weight=self.qkv.weight[first:], bias=bias))
 
 
 @dataclass(slots=True)

@@ -16,6 +16,8 @@ from augury.model.rope import head_dim, rotary_tables
 from augury.model.split import Heads, split_layer
 from augury.model.target import KVCache, LayerShape, Target
 
+MANY_ROWS = 128  # fewer wait for the layer's weights, however little is done with each
+
 
 class RecurrentHead(Protocol):
     """A head that guesses a token from the previous token and a hidden state, and returns its own hidden state."""
@@ -111,6 +113,7 @@ class BlockLayers:
             self.layers = [split_layer(layer, self._heads, split) for layer in self.layers]
             self.shapes = [self._heads.shape(split)] * len(self.layers)
         self.run_layers = self.ops.fused(self.layers)
+        self._reader = self.layers[0].attention.without_queries(self.shapes[0])
 
     def run(self, rows: Rows, first_input: Tensor | None, residual: Tensor, norm: Tensor) -> tuple[Tensor, Tensor]:
         """See Stack.run."""
@@ -118,6 +121,23 @@ class BlockLayers:
         if x is None:
             x = self.ops.rms_norm(residual, self.layers[0].attention_norm, self.eps)
         return self.run_layers(x, residual, view, (self.cache.keys, self.cache.values), self.norms(norm))[:2]
+
+    def run_wanted(
+        self, rows: Rows, first_input: Tensor | None, residual: Tensor, norm: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """See Stack.run_wanted."""
+        wanted, pick = rows.wanted, self.ops.pick
+        if len(self.layers) > 1 or len(rows.tokens) < MANY_ROWS or 2 * len(wanted) > len(rows.tokens):
+            final, out = self.run(rows, first_input, residual, norm)
+            return pick(final, wanted), pick(out, wanted)
+        x = first_input
+        if x is None:
+            x = self.ops.rms_norm(residual, self.layers[0].attention_norm, self.eps)
+        self._reader.read(x, self.ops.view(rows), self.cache.keys[0], self.cache.values[0])
+        residual = pick(residual, wanted)
+        if not len(wanted):
+            return residual, residual
+        return self.run(rows.only(wanted), pick(x, wanted), residual, norm)
 
     def norms(self, last: Tensor) -> list[Tensor]:
         """The norm after each layer, of which the last is the head's."""
@@ -134,6 +154,12 @@ class Stack(Protocol):
 
     def run(self, rows: Rows, first_input: Tensor | None, residual: Tensor, norm: Tensor) -> tuple[Tensor, Tensor]:
         """The residual stream after the layers, normed and as it is; `first_input` replaces the first normed input."""
+        ...
+
+    def run_wanted(
+        self, rows: Rows, first_input: Tensor | None, residual: Tensor, norm: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """What `run` returns for the wanted rows; of a single layer's other rows only keys and values are needed."""
         ...
 
     def settle(self, target: Target) -> None:

@@ -32,7 +32,7 @@ class EagleHead(BlockHead):
     def forward(self, rows: Rows, hidden: Tensor, step: int) -> tuple[Tensor, Tensor]:
         """See RecurrentHead.forward; the hidden states it returns are those that the target's head reads."""
         x = self.fc(torch.cat([embed(self.target, self.embedding, rows.tokens), hidden], dim=1))
-        out = self.blocks.ops.pick(self.blocks.run(rows, x, x, self._any_norm)[1], rows.wanted)
+        out = self.blocks.run_wanted(rows, x, x, self._any_norm)[1]
         return self.target.project(out), out
 
     @classmethod

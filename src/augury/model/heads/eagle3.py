@@ -73,8 +73,7 @@ class Eagle3Head(BlockHead):
         token = ops.rms_norm(embed(self.target, parts.embedding, rows.tokens), parts.token_norm, eps)
         normed = ops.rms_norm(hidden, parts.hidden_norm, eps)
         residual = normed if self.flags.norm_before_residual else hidden
-        final, out = self.blocks.run(rows, torch.cat([token, normed], dim=1), residual, parts.final_norm)
-        final, out = ops.pick(final, rows.wanted), ops.pick(out, rows.wanted)
+        final, out = self.blocks.run_wanted(rows, torch.cat([token, normed], dim=1), residual, parts.final_norm)
         reads = parts.head is None or not final.shape[0]
         logits = self.target.project(final) if reads else parts.head(final)  # type: ignore[misc]
         return logits, final if self.flags.norm_output else out

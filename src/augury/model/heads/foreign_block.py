@@ -44,6 +44,13 @@ class ForeignBlocks:
         stream = self._adapter.run(rows, residual)
         return self.ops.rms_norm(stream, norm, self.eps), stream
 
+    def run_wanted(
+        self, rows: Rows, first_input: Tensor | None, residual: Tensor, norm: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """See Stack.run_wanted."""
+        final, out = self.run(rows, first_input, residual, norm)
+        return final[rows.wanted], out[rows.wanted]
+
     def settle(self, target: Target) -> None:
         """Refuse to divide the layer among ranks: transformers' code runs it whole."""
         split = target.draft_split

@@ -98,12 +98,18 @@ class MtpHead(BlockHead):
     @torch.no_grad()
     def forward(self, rows: Rows, hidden: Tensor, step: int) -> tuple[Tensor, Tensor]:
         """See RecurrentHead.forward; the normed state goes to the target's head and on to the next guess."""
-        final = self.states(rows, hidden, step)[rows.wanted]
+        layer, residual = self._joined(rows, hidden, step)
+        final = layer.blocks.run_wanted(rows, None, residual, layer.final_norm)[0]
         return self.target.project(final), final
 
     @torch.no_grad()
     def states(self, rows: Rows, hidden: Tensor, step: int) -> Tensor:
         """The normed states of all rows [R, H] after the layer that makes guess `step`."""
+        layer, residual = self._joined(rows, hidden, step)
+        return layer.blocks.run(rows, None, residual, layer.final_norm)[0]
+
+    def _joined(self, rows: Rows, hidden: Tensor, step: int) -> tuple[MtpLayer, Tensor]:
+        """The layer that makes guess `step`, with its cache, and what it reads."""
         layer, ops, eps = self.layers[step % len(self.layers)], self.blocks.ops, self.blocks.eps
         embedded = self.target.embed(rows.tokens)
         if self.layout.blanks_start:
@@ -112,7 +118,7 @@ class MtpHead(BlockHead):
         state = ops.rms_norm(hidden, layer.hidden_norm, eps)
         joined = [state, token] if self.layout.hidden_first else [token, state]
         layer.blocks.cache = self._parts[step % self.guesses]
-        return layer.blocks.run(rows, None, layer.join(torch.cat(joined, dim=1)), layer.final_norm)[0]
+        return layer, layer.join(torch.cat(joined, dim=1))
 
     @classmethod
     def load(
