@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numba.core.dispatcher import Dispatcher
 
 from augury.config.per_request import SpecOptions
 from augury.engine.cost import DraftCost, RowCost, every_size, measure_rows, sizes_of
@@ -19,6 +20,7 @@ from augury.engine.goodput import GAIN, JUDGED, Costs, GoodputBudget, share_out
 from augury.engine.odds import IN_RUNS, STEADY, Odds, Trust
 from augury.engine.paired import Paired, PairedSpeedup
 from augury.engine.rows import round_up
+from augury.kernels import budget_numba
 from augury.observe.steps import Step
 
 CHANCES = st.lists(st.lists(st.floats(0.01, 0.99), min_size=3, max_size=3), min_size=1, max_size=3)
@@ -91,6 +93,21 @@ def test_a_machine_that_changes_its_pace_changes_it_for_all_sizes() -> None:
         rows.learn(1, 0.5)
     assert rows.of(1) == pytest.approx(0.5, rel=0.02)
     assert rows.of(4) == pytest.approx(1.2, rel=0.05)  # known by itself, it does not follow
+
+
+@pytest.mark.parametrize("requests", [1, 3])
+def test_a_rehearsal_compiles_what_is_needed_and_changes_nothing(requests: int) -> None:
+    """Types of arguments that a first pass would meet have been met: compiling takes seconds."""
+    chances = [[0.8, 0.7, 0.6]] * requests
+    played, fresh = machine(chances, 0.05, 0.1), machine(chances, 0.05, 0.1)
+    played.budget.rehearse()
+    kernels = [f for f in vars(budget_numba).values() if isinstance(f, Dispatcher)]
+    compiled = [list(f.signatures) for f in kernels]
+    for _ in range(200):
+        played.step()
+        fresh.step()
+    assert compiled == [list(f.signatures) for f in kernels]
+    assert played.tokens == fresh.tokens and played.seconds == fresh.seconds
 
 
 def test_one_slow_step_says_little() -> None:

@@ -40,7 +40,10 @@ def adaptive_budget(spec: SpeculativeConfig, slots: int, runner: Runner, kept: P
 
     if runner.depths:
         costs, waking = captured_costs(runner, slots)
-        return GoodputBudget(nodes, slots, costs, drafter.branching, spec.plain_pass_every, _trust(spec), waking=waking)
+        every = spec.plain_pass_every
+        budget = GoodputBudget(nodes, slots, costs, drafter.branching, every, _trust(spec), waking=waking)
+        budget.rehearse()
+        return budget
     seconds(1)  # whatever is compiled or loaded on first use
     most = slots if runner.by_slot else slots * (1 + nodes)
     sizes = sizes_of(min(MEASURED_ROWS, most), round_up)
@@ -56,7 +59,10 @@ def adaptive_budget(spec: SpeculativeConfig, slots: int, runner: Runner, kept: P
     confidence = None
     if drafter.chain is not None and _may_end_early(spec, drafter, runner):
         confidence = drafter.chain.confidence = Confidence(slots + 1, nodes)
-    return GoodputBudget(nodes, slots, costs, drafter.branching, spec.plain_pass_every, _trust(spec), confidence)
+    every = spec.plain_pass_every
+    budget = GoodputBudget(nodes, slots, costs, drafter.branching, every, _trust(spec), confidence)
+    budget.rehearse()
+    return budget
 
 
 def _trust(spec: SpeculativeConfig) -> Trust:

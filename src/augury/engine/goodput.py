@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import logging
 import math
-from typing import NamedTuple
+from copy import deepcopy
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from augury.config.per_request import SpecOptions
 from augury.drafters.confidence import Confidence, Prices
 from augury.engine.cost import DepthCost, DraftCost, Floats, RowCost
 from augury.engine.odds import IN_RUNS, Odds, Trust
@@ -53,6 +55,14 @@ class Costs(NamedTuple):
     def learn_drafting(self, depth: int, requests: int, seconds: float) -> None:
         """Learn from the time of a call of the drafter."""
         self.drafter.learn(depth, requests, seconds / self.target.pace)
+
+
+class Rehearsed(NamedTuple):
+    """What `rehearse` takes for a request."""
+
+    slot: int
+    tenant: str = ""
+    spec_options: SpecOptions = SpecOptions()
 
 
 class RaisedBar(NamedTuple):
@@ -104,6 +114,18 @@ class GoodputBudget:
         self._woken, self._waking = 0, waking  # how often, and seconds beyond those of drafting for what it reads first
         self._seen: list[tuple[int, int, int, int]] = []  # slot, nodes, accepted; and what counts as tried
 
+    def rehearse(self) -> None:
+        """Decide and learn once on a copy: what is compiled on first use must not keep the first requests waiting."""
+        trial, requests = deepcopy(self), list[Any]([Rehearsed(0), Rehearsed(1)][: len(self._quiet)])
+        for request in requests:
+            trial.seat(request)
+        for depth in (0, 1):
+            trial.allow(requests, len(requests))
+            for request in requests:
+                trial.see(request, 1, 1)
+            spent = None if isinstance(self.costs.drafter, DepthCost) else 1e-3
+            trial.learn(Step(2, 2, 0, 1, 0.0, 1e-2, spent, 2, [(1, 1, 1)], drafter_depth=depth))
+
     def seat(self, request: Request) -> None:
         """Note that a request takes a slot."""
         self.odds.seat(request.slot, request.tenant)
@@ -152,7 +174,8 @@ class GoodputBudget:
         if self.confidence is not None:  # a guess that it did not keep counts as one that failed
             self._seen += [(slot, 0, 0, self.nodes) for slot in self.confidence.take_empty()]
         if self._seen:
-            slots, depth, accepted, tried = np.array(self._seen).T
+            # Contiguous also where there are many: compiled functions would be compiled again for others.
+            slots, depth, accepted, tried = np.ascontiguousarray(np.array(self._seen).T)
             self.odds.see(slots, tried, accepted)
             self._quiet[slots] = 0
             self._seen.clear()

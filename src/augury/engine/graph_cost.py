@@ -16,6 +16,7 @@ from augury.engine.runner import Runner
 from augury.engine.warm_up import steady_shapes
 
 ROUNDS = 3
+PROBED_GROUPS, PROBED_ROWS = (1, 4, 16, 32), (16, 128, 512, ROWS)  # kernels for other sizes are those of some of these
 Timed = dict[tuple[int, int, int], float]  # seconds by requests, rows and the drafter's depth
 
 
@@ -57,7 +58,9 @@ def _waking(runner: Runner, slots: int) -> float:
     taken, aside = 0.0, runner.aside
     if aside is None:
         return taken
-    for groups, rows in ((slots, ROWS), (slots, slots), (1, LINES), (1, 1), (1, 1)):
+    many = {(groups, rows) for groups in (*PROBED_GROUPS, slots) for rows in (groups, *PROBED_ROWS, LINES * groups)}
+    fitting = sorted((groups, rows) for groups, rows in many if groups <= min(slots, rows) and rows <= ROWS)
+    for groups, rows in (*reversed(fitting), (1, 1)):
         begun = time.perf_counter()
         aside.probe(groups, rows)
         torch.cuda.synchronize()
