@@ -9,7 +9,9 @@ import pytest
 from generating import DEVICE, PROMPTS, held_to_plain, ids
 
 from augury import LLM, SamplingParams
+from augury.drafters.confidence import Prices
 from augury.drafters.routing import DrafterScores, Guess, RoutingCosts
+from augury.engine.budget import FixedBudget
 from augury.observe.stats import shared_out
 from augury.train.gates import Gates
 
@@ -111,7 +113,7 @@ def test_a_model_that_reads_late_drafts_the_same(
         drafter, seats = drafter | {"num_speculative_tokens": 1}, 1
     late, at_once = (together(toy_model, NGRAM, drafter, max_num_seqs=seats, **settings) for _ in range(2))
     late.engine.runner.let_rest()
-    late.engine.drafter.adapt(None, late.engine.runner.backlog)  # type: ignore[union-attr, arg-type]
+    late.engine.drafter.adapt(None, late.engine.runner.backlog, False)  # type: ignore[union-attr, arg-type]
     aside, put = 0, late.engine.runner.backlog.put_aside  # type: ignore[union-attr]
 
     def counted(inputs: Any) -> None:
@@ -127,6 +129,38 @@ def test_a_model_that_reads_late_drafts_the_same(
         assert ids(late, prompts, params) == ids(at_once, prompts, params) == ids(plain, prompts, params)
     assert left == wanted
     assert (aside > 0) == (kind != "medusa")  # that keeps nothing of what it reads
+
+
+@pytest.mark.parametrize("kind", ["eagle3", "draft_model"])
+def test_its_model_ends_drafts_that_cease_to_pay(
+    toy_model: Path, plain: LLM, heads: dict[str, Path], kind: str
+) -> None:
+    spec = {"method": "hybrid", "drafters": [NGRAM, model(heads, kind)], "adaptive": True}
+    llm = LLM(str(toy_model), device=DEVICE, speculative_config=spec, max_model_len=256)
+    llm.engine.budget = FixedBudget(8)  # otherwise the machine's speed would decide who may draft
+    drafter: Any = llm.engine.drafter
+    confidence = drafter._confidence
+    assert confidence is not None and drafter.chain is None  # it is the model's; the engine's budget has none
+    held_to_plain(llm, plain, PROMPTS)
+    assert confidence._records.sum() > 0 and confidence.prices > (0, 0) and not confidence.take_empty()
+    drafter._model_prices = lambda *given: Prices(2.0, 2.0)  # no token is worth so much
+    drafted = llm.engine.stats.by_drafter[kind]
+    held_to_plain(llm, plain, PROMPTS)
+    assert llm.engine.stats.by_drafter[kind] == drafted
+    drafter.draft_whole()
+    held_to_plain(llm, plain, PROMPTS)
+    assert drafter._confidence is None and llm.engine.stats.by_drafter[kind] > drafted
+
+
+def test_a_token_that_a_model_was_too_unsure_to_draft_counts_as_wrong() -> None:
+    sure, unsure = DrafterScores(is_model=True), DrafterScores(is_model=True)
+    for scores in (sure, unsure):
+        assert scores.judge(0, Guess([1, 2], ended=scores is unsure), [1, 2, 3]) == 2
+        assert scores.judge(0, Guess([5, 2], ended=scores is unsure), [1, 2, 3]) == 0
+    assert sure.rates(0, 0, 3)[:2] == unsure.rates(0, 0, 3)[:2]
+    assert sure.rates(0, 0, 3)[2] > unsure.rates(0, 0, 3)[2]
+    unsure.judge(1, Guess([], ended=True), [1, 2, 3])
+    assert unsure.rates(1, 0, 1)[0] < sure.rates(1, 0, 1)[0]
 
 
 def test_routing_follows_what_passes_cost() -> None:

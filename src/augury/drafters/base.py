@@ -126,8 +126,14 @@ class Drafter:
     def observe(self, outcome: Outcome) -> None:
         """Learn how the last drafts fared, one group each, in the order of the slots they were proposed for."""
 
-    def adapt(self, costs: PassCosts, unread: UnreadStore | None) -> None:
-        """Hear that the engine chooses how much is drafted: what passes cost, and where reading may wait, if it may."""
+    def adapt(self, costs: PassCosts, unread: UnreadStore | None, ends_early: bool) -> None:
+        """Hear that the engine chooses how much is drafted: what passes cost, where reading may wait if it may, and
+        whether a drafter among others may end its drafts early."""
+
+    def draft_whole(self) -> None:
+        """Stop ending drafts early."""
+        if self.chain is not None:
+            self.chain.confidence = None
 
     def parts(self, slot: int) -> Parts:
         """Which of several drafters made the draft pending in a slot: names and nodes, in the order of the chain."""

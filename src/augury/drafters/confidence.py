@@ -89,8 +89,14 @@ class Confidence:
         empty, self._empty = self._empty, []
         return empty
 
+    def judge(self, slots: Array, depths: Array, accepted: Array) -> None:
+        """Learn how drafts fared that are still the newest of their slots."""
+        from augury.kernels.confidence_numba import enter_guesses
+
+        enter_guesses(slots, depths, accepted, self._pending, self._records, FADES)
+
     def see(self, slots: Array, depths: Array, accepted: Array) -> None:
-        """Learn how the drafts of some slots fared."""
+        """Learn how the drafts fared that a pass has verified, now that newer ones are there."""
         from augury.kernels.confidence_numba import enter_guesses
 
         bins = np.where(self._moved[:, None], self._judged, self._pending)

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from augury.config.speculative import SpeculativeConfig
 from augury.drafters.base import Drafter, DrafterSetup, DraftInput, PassCosts, UnreadStore
+from augury.drafters.confidence import Confidence, Prices
 from augury.drafters.features import along_tracks
 from augury.drafters.look_up import HostText, LookUpDrafter
 from augury.drafters.routing import ASSUMED, STEP, DrafterScores, Guess, RoutingCosts
@@ -72,16 +73,29 @@ class HybridDrafter(Drafter):
         self._pending: dict[int, Pending] = {}  # by slot
         self.reads_late = self.model is not None
         self.pass_costs: PassCosts | None = None
-        self._costs, self._step = ASSUMED, STEP
+        self._costs, self._step, self._slots = ASSUMED, STEP, setup.slots
 
     @staticmethod
     def _built(part: SpeculativeConfig, setup: DrafterSetup) -> Part:
         build: Any = drafter_class(part.card)
         return Part(part.method, build(part, setup), part.max_nodes, DrafterScores(part.card.has_weights))
 
-    def adapt(self, costs: PassCosts, unread: UnreadStore | None) -> None:
+    def adapt(self, costs: PassCosts, unread: UnreadStore | None, ends_early: bool) -> None:
         """See Drafter.adapt."""
         self.pass_costs, self.unread = costs, unread if self.model is not None else None
+        if ends_early and self.model is not None and self.model.drafter.chain is not None:
+            self.model.drafter.chain.confidence = Confidence(self._slots, self.model.nodes)
+
+    def draft_whole(self) -> None:
+        """See Drafter.draft_whole."""
+        if self.model is not None:
+            self.model.drafter.draft_whole()
+
+    @property
+    def _confidence(self) -> Confidence | None:
+        """What ends the model's drafts early."""
+        chain = self.model.drafter.chain if self.model is not None else None
+        return None if chain is None else chain.confidence
 
     @property
     def network(self) -> object | None:
@@ -173,6 +187,7 @@ class HybridDrafter(Drafter):
 
     def _learn(self, slots: list[int], lengths: list[int], text: HostText) -> None:
         """Compare each draft with the text that came since."""
+        judged: list[tuple[int, int, int]] = []  # slot, tokens and right ones of the model's drafts
         for slot, length, row in zip(slots, lengths, text.rows.tolist(), strict=True):
             pending = self._pending.get(slot)
             if pending is None or length <= pending.length:
@@ -181,7 +196,11 @@ class HybridDrafter(Drafter):
             for part in self.parts_of:
                 guess = pending.guesses.get(part.name)
                 if guess is not None:
-                    part.scores.judge(slot, guess, came)
+                    right = part.scores.judge(slot, guess, came)
+                    if part is self.model and guess.tokens:
+                        judged.append((slot, min(len(guess.tokens), len(came)), right))
+        if judged and self._confidence is not None:
+            self._confidence.judge(*np.ascontiguousarray(np.array(judged).T))
 
     @staticmethod
     def _asked(part: Part, inputs: DraftInput, text: HostText) -> tuple[list[list[int]], list[int]]:
@@ -222,11 +241,28 @@ class HybridDrafter(Drafter):
                 return [[] for _ in choices]
             inputs = self.unread.hand_over(inputs, self.model.drafter)
         # After tokens that others drafted it may have more to read than after a draft of its own.
-        inputs, begun = replace(inputs, budget=budget, chunked=True), time.perf_counter()
+        inputs, slots, budgets = replace(inputs, budget=budget, chunked=True), inputs.slots.tolist(), budget.tolist()
+        confidence, begun = self._confidence, time.perf_counter()
+        if confidence is not None:
+            confidence.prices = self._model_prices(confidence, slots, budgets)
         draft = self.model.drafter.propose(inputs)
         lines = [line[:count] for line, count in zip(draft.tokens.tolist(), draft.count.tolist(), strict=True)]
-        self._time_step(time.perf_counter() - begun, max(map(len, lines)))
+        self._time_step(time.perf_counter() - begun, max(map(len, lines)) if confidence is None else confidence.ran)
+        for slot, line, allowed in zip(slots, lines, budgets, strict=True):
+            if allowed:
+                ended = confidence is not None and len(line) < allowed
+                self._pending[slot].guesses[self.model.name] = Guess(line, ended=ended)
+        if confidence is not None:
+            confidence.take_empty()  # counted by their guesses
         return lines
+
+    def _model_prices(self, confidence: Confidence, slots: list[int], budgets: list[int]) -> Prices:
+        """What a row and a level must bring to be worth their time, at the rate that the model promises."""
+        assert self.model is not None
+        scores, most, costs = self.model.scores, self.model.nodes, self._costs
+        rate = sum(scores.promise(slot, 0, min(most, n), costs)[0] for slot, n in zip(slots, budgets, strict=True))
+        at = round(confidence.rows)
+        return Prices(rate * (costs.of(at + 2) - costs.of(at)) / 2, rate * costs.step)
 
     def _time_step(self, seconds: float, deep: int) -> None:
         """Follow what a token takes that the model drafts, if the engine says what a pass takes."""
@@ -242,7 +278,6 @@ class HybridDrafter(Drafter):
             pending.parts = ((choice.part.name, len(tokens)),)
             return tokens
         if self.model is not None and drafted:
-            pending.guesses[self.model.name] = Guess(drafted)
             pending.parts = ((self.model.name, len(drafted)),)
         if choice is None or not drafted or choice.guess.tokens[: len(drafted)] != drafted:
             return drafted

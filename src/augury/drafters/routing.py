@@ -76,6 +76,7 @@ class Guess:
 
     tokens: list[int]
     run: int = 0
+    ended: bool = False  # the model was too unsure to go on
 
 
 class DrafterScores:
@@ -96,8 +97,11 @@ class DrafterScores:
         """Tokens in a row that it has predicted correctly in a slot."""
         return self._runs.get(slot, 0)
 
-    def judge(self, slot: int, guess: Guess, came: Sequence[int]) -> None:
-        """Compare a draft with the text that was generated; nothing is learnt of draft tokens beyond that text."""
+    def judge(self, slot: int, guess: Guess, came: Sequence[int]) -> int:
+        """Compare a draft with the text that was generated, and return how many of its tokens were right.
+
+        Nothing is learnt of draft tokens beyond that text. One that a model was too unsure to draft counts as wrong.
+        """
         known = min(len(guess.tokens), len(came))
         right = next((i for i in range(known) if guess.tokens[i] != came[i]), known)
         own = self._own.setdefault(slot, DrafterRecord())
@@ -105,9 +109,13 @@ class DrafterScores:
             kind = i if self.is_model else kind_of(guess.run)
             for record in (self._all, own):
                 record.of(kind).add(i < right)
+        if guess.ended and right == len(guess.tokens):
+            for record in (self._all, own):
+                record.of(right).add(False)
         whole = right == known and known > 0
         # A draft that ended early says nothing of the tokens after it: they do not break the run.
         self._runs[slot] = guess.run + len(came) if whole else 0
+        return right
 
     def rates(self, slot: int, run: int, length: int) -> list[float]:
         """The chance of each token of a draft to be right, given those before it."""

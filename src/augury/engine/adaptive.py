@@ -54,10 +54,11 @@ def adaptive_budget(spec: SpeculativeConfig, slots: int, runner: Runner, kept: P
         level = 0.0
     if (drafter.reads_late or not drafter.on_host) and not runner.on_gpu and drafter.saver is None:
         runner.let_rest()
-    drafter.adapt(rows, runner.backlog)
+    ends_early = _may_end_early(spec, drafter, runner)
+    drafter.adapt(rows, runner.backlog, ends_early)
     costs = Costs(rows, DraftCost(level))
     confidence = None
-    if drafter.chain is not None and _may_end_early(spec, drafter, runner):
+    if drafter.chain is not None and ends_early:
         confidence = drafter.chain.confidence = Confidence(slots + 1, nodes)
     every = spec.plain_pass_every
     budget = GoodputBudget(nodes, slots, costs, drafter.branching, every, _trust(spec), confidence)
@@ -71,9 +72,9 @@ def _trust(spec: SpeculativeConfig) -> Trust:
 
 def draft_whole(engine: Engine) -> None:
     """Stop ending drafts early: where drafters are compared, one may be more confident than another."""
-    chain = engine.drafter.chain if engine.drafter is not None else None
-    if chain is not None and isinstance(engine.budget, GoodputBudget):
-        chain.confidence = engine.budget.confidence = None
+    if engine.drafter is not None and isinstance(engine.budget, GoodputBudget):
+        engine.drafter.draft_whole()
+        engine.budget.confidence = None
 
 
 def _may_end_early(spec: SpeculativeConfig, drafter: Drafter, runner: Runner) -> bool:
