@@ -132,7 +132,9 @@ def _groups(title: str, names: list[Any], parts: list[Any], summaries: list[Summ
         table.add_column(summary.name, justify="right", overflow="fold")
     for name in names[:SHOWN]:
         found = [part[name] for part in parts]
-        table.add_row(without_markup(str(name)), str(found[0].emitted), *(f"{part.tokens_per_step:.2f}" for part in found))
+        table.add_row(
+            without_markup(str(name)), str(found[0].emitted), *(f"{part.tokens_per_step:.2f}" for part in found)
+        )
     return table
 
 
