@@ -76,5 +76,5 @@ def test_a_size_that_is_only_promised(tmp_path: Path) -> None:
     """Nothing is read, and no memory taken, for bytes that are not there."""
     path = tmp_path / "x.suffix"
     path.write_bytes(struct.pack("<8sIIQ16s", MAGIC, 1, 2**32 - 1, 2**61, b"\0" * 16))
-    with pytest.raises(SuffixFileError, match="probably torn"):
+    with pytest.raises(SuffixFileError, match="probably truncated"):
         load(path)

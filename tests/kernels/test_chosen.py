@@ -47,7 +47,7 @@ def test_threads_and_code_are_those_in_use(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
     assert choices_in_words()["compiled_code"] == str(tmp_path)
     monkeypatch.setattr("augury.kernels.faces.asked", lambda: "torch")
-    assert choices_in_words()["kernels"] == "torch, by AUGURY_KERNELS" and "packed_exact" not in choices_in_words()
+    assert choices_in_words()["kernels"] == "torch, set by AUGURY_KERNELS" and "packed_exact" not in choices_in_words()
 
 
 ASK = """
@@ -58,11 +58,11 @@ print(json.dumps(machine_in_words() | choices_in_words()))
 X86 = {  # extensions by LLVM's names, and what follows from them
     "": ("128 bits (SSE2)", "none", "float32, unpacked in the cache", "four rows at a time"),
     "+avx,+avx2,+fma": ("256 bits (AVX2)", "pairs (vpmaddubsw)", "float32, unpacked in the cache", "four rows"),
-    "+avx,+avx2,+fma,+avxvnni": ("256 bits (AVX2)", "vpdpbusd (AVX-VNNI)", "three bytes an activation", "four rows"),
+    "+avx,+avx2,+fma,+avxvnni": ("256 bits (AVX2)", "vpdpbusd (AVX-VNNI)", "three bytes per activation", "four rows"),
     "+avx,+avx2,+fma,+avx512f,+avx512bw,+avx512vnni,+amx-bf16": (
         "512 bits (AVX-512)",
         "vpdpbusd (AVX-512 VNNI)",
-        "three bytes an activation",
+        "three bytes per activation",
         "keys across lanes",
     ),
 }
@@ -82,7 +82,7 @@ def test_other_machines_say_what_they_have(features: str, tmp_path: Path) -> Non
     assert exact in found["packed_exact"] and attention in found["attention"]
     amx = "amx-bf16" in features
     assert found["bfloat16_products"] == ("yes (AMX)" if amx else "none")
-    assert found["bfloat16_weights"].startswith("the vendor's product" if amx else "our own")
+    assert found["bfloat16_weights"].startswith("the vendor's library" if amx else "our own")
     assert found["packed_tiles"] == f"{int(vectors.split()[0]) // 16} lines"
 
 

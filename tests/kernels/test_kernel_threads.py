@@ -30,7 +30,7 @@ def many_threads(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_an_unknown_face_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AUGURY_KERNELS", "Torch")
     monkeypatch.setattr(faces, "asked", faces.asked.__wrapped__)
-    with pytest.raises(ValueError, match="AUGURY_KERNELS='Torch': write torch or triton"):
+    with pytest.raises(ValueError, match="AUGURY_KERNELS='Torch' is unknown: write torch or triton"):
         face(torch.device("cpu"))
 
 

@@ -154,7 +154,9 @@ def mortal(toy_model: Path) -> Iterator[Served]:
 def test_a_stopped_engine_shows_and_recovers(mortal: Served) -> None:
     server, engine = mortal, mortal.engine_pid()
     os.kill(engine, signal.SIGSTOP)
-    time.sleep(SILENCE + 0.5)
+    limit = time.monotonic() + SILENCE + 60
+    while server.http.get("/health").status_code != 503 and time.monotonic() < limit:
+        time.sleep(0.05)
     assert server.http.get("/health").status_code == 503 == server.http.get("/ping").status_code
     assert server.http.get("/metrics").status_code == 200  # the server itself is well
     asked = {"prompt": "x", "max_tokens": 2}

@@ -64,7 +64,10 @@ def test_detailed_figures_and_the_log_lines(server: Served) -> None:
     assert sum(figures["per_step_accepted"]) == figures["num_accepted_draft_tokens"] > 0
     assert sum(figures["per_step_drafted"]) == figures["num_draft_tokens"]
     assert len(figures["per_step_drafted"]) == figures["num_spec_steps"]
-    time.sleep(1.2)
+    wanted = server.metrics()["vllm:spec_decode_num_draft_tokens_total"]
+    limit = time.monotonic() + 60
+    while sum(map(int, re.findall(r"Drafted: (\d+) tokens", server.log))) < wanted and time.monotonic() < limit:
+        time.sleep(0.05)
     number = r"\d+\.\d\d"
     lines = server.log.splitlines()
     spec = [i for i, line in enumerate(lines) if "SpecDecoding metrics: " in line]

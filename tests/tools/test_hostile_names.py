@@ -9,7 +9,7 @@ from bounded_run import SPEC, run
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from augury.tools.shared.safe_text import safe_text, shown
+from augury.tools.shared.safe_text import printable, safe_text, without_markup
 
 STEERING = [chr(code) for code in (*range(32), *range(127, 160))]
 EVIL = "evil\x1b]0;title\x07\x1b[31m\x9b2J\u009d"
@@ -76,4 +76,4 @@ def test_names_steer_no_terminal(evil: Path, words: tuple[str, ...]) -> None:
 def test_safe_text(text: str, keep: str) -> None:
     safe = safe_text(text, keep)
     assert safe == "".join(sign for sign in text if sign not in STEERING or sign in keep)
-    assert not steers(shown(text))
+    assert not steers(without_markup(text)) and not steers(printable(text))

@@ -34,8 +34,8 @@ def settle_method(case: Case, as_of: str | None = None) -> Change:
     if choice is None:
         better = "; the target has MTP layers: write method='mtp'" if trained_depth(case.target.raw) else ""
         raise ConfigError(
-            "speculative_config.method is missing, without speculative model to tell it from; name one, for example "
-            f"{EXAMPLE}{better}."
+            "speculative_config.method is missing, and cannot be inferred without a speculative model; name one, for "
+            f"example {EXAMPLE}{better}."
         )
     ours, notes = choice.method, []
     if given in ALIASES:
@@ -85,7 +85,7 @@ def settle_model(card: Method, as_of: str | None, case: Case) -> Change:
         return Change()
     if model is None and card.weights == "draft":
         raise ConfigError(
-            f"speculative_config.model is missing: {card.name} cannot draft without speculative model; write the "
+            f"speculative_config.model is missing: {card.name} cannot draft without a speculative model; write the "
             "drafter's directory or hub id."
         )
     if model is None:

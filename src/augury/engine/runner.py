@@ -132,11 +132,7 @@ class Runner:
     def prepare(self, scheduled: list[ScheduledRequest]) -> StepInput:
         """Write new blocks to the block tables; choose the pass's shape, and pack what each request runs in it."""
         self.state.give_blocks([item.request for item in scheduled])
-        groups, size, columns = round_up(len(scheduled)), self.block_size, list[tuple[int, ...]]()
-        for s, r in ((item, item.request) for item in scheduled):
-            columns.append(
-                (r.slot, s.start, s.num_new_tokens, s.nodes, s.scored, s.active, len(r.blocks) * size, r.allowed)
-            )
+        groups, columns = round_up(len(scheduled)), [item.column(self.block_size) for item in scheduled]
         columns += [(self.state.padding_slot, *[0] * 7)] * (groups - len(scheduled))
         table = self.state.staging.reserve(8 * groups).view(8, groups)
         table.numpy()[:] = np.array(columns).T

@@ -22,6 +22,11 @@ class ScheduledRequest(NamedTuple):
     epoch: int
     reach: int  # no cache row at or past this is touched
 
+    def column(self, block_size: int) -> tuple[int, ...]:
+        """Its column of the table that the device reads; Segments.pack names the lines."""
+        r, rows = self.request, len(self.request.blocks) * block_size
+        return r.slot, self.start, self.num_new_tokens, self.nodes, self.scored, self.active, rows, r.allowed
+
 
 def schedule_request(request: Request, num_new_tokens: int, nodes: int = 0) -> ScheduledRequest:
     """The request's next tokens and the first nodes of its draft."""

@@ -43,6 +43,6 @@ def _probabilities(output: StepOutput, first: int, ids: list[int], parents: list
     """
     device = output.scores.logits.device
     lines = torch.tensor([first + 1 + parent for parent in parents], device=device)
-    law = torch.softmax(output.scores.logits[lines].float(), dim=-1)
-    chosen = law.gather(1, torch.tensor(ids, device=device)[:, None])[:, 0]
+    probs = torch.softmax(output.scores.logits[lines].float(), dim=-1)
+    chosen = probs.gather(1, torch.tensor(ids, device=device)[:, None])[:, 0]
     return [round(p, 6) if math.isfinite(p) else None for p in chosen.tolist()]

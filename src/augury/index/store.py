@@ -93,16 +93,16 @@ def _read(path: Path) -> tuple[dict[str, Any], np.ndarray]:
             raise SuffixFileError(path, "it is not a suffix cache")
         _, version, header_length, count, digest = _PREAMBLE.unpack(data)
         if version != VERSION:
-            raise SuffixFileError(path, f"it is of version {version}, this program reads version {VERSION}")
+            raise SuffixFileError(path, f"it has format version {version}, and this Augury reads version {VERSION}")
         size, promised = os.fstat(file.fileno()).st_size, _PREAMBLE.size + header_length + 4 * count
         if size != promised:  # checked before reading: the stated size may exceed the memory
-            raise SuffixFileError(path, f"it is {size} bytes long instead of {promised}, probably torn")
+            raise SuffixFileError(path, f"it is {size} bytes long instead of {promised}, so it was probably truncated")
         header, rest = file.read(header_length), file.read(4 * count)
     if len(rest) != 4 * count:
-        raise SuffixFileError(path, "it ends too early")
+        raise SuffixFileError(path, "it was truncated while it was read")
     tokens = np.frombuffer(rest, "<i4", count)
     if _checksum(header, tokens) != digest:
-        raise SuffixFileError(path, "its checksum does not match, it is damaged")
+        raise SuffixFileError(path, "it is damaged: its checksum does not match")
     return _sound(path, header, tokens), tokens
 
 
@@ -116,9 +116,9 @@ def _sound(path: Path, raw: bytes, tokens: np.ndarray) -> dict[str, Any]:
     if not isinstance(lines, list) or not all(map(_is_line, lines)):
         raise SuffixFileError(path, "its header is not a list of tenants, names and lengths")
     if type(header.get("depth")) is not int or not 1 <= header["depth"] <= DEEPEST:
-        raise SuffixFileError(path, f"its depth is not a number from 1 to {DEEPEST}")
+        raise SuffixFileError(path, f"its depth is not a whole number from 1 to {DEEPEST}")
     if sum(length for _, _, length in lines) != len(tokens):
-        raise SuffixFileError(path, f"its responses do not have its {len(tokens)} tokens")
+        raise SuffixFileError(path, f"the lengths in its header do not add up to its {len(tokens)} tokens")
     if len({name for _, name, _ in lines}) != len(lines):
         raise SuffixFileError(path, "two of its responses have the same name")
     if len(tokens) and int(tokens.min()) < 0:

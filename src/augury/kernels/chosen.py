@@ -1,6 +1,6 @@
-"""What this machine has for the CPU kernels, and what they chose by it, in words.
+"""Describes the machine's features that matter for the CPU kernels, and which kernels they select.
 
-The words follow from the constants by which the kernels themselves choose; nothing is asked of the machine twice.
+The text is derived from the constants that the kernels themselves use; nothing is detected twice.
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ def choices_in_words() -> dict[str, str]:
         "compiled_code": str(threads.compiled_code_at()),
     }
     if (chosen := face(torch.device("cpu"))) != "numba":
-        return {"kernels": f"{chosen}, by AUGURY_KERNELS", **running}
+        return {"kernels": f"{chosen}, set by AUGURY_KERNELS", **running}
     across = f"{LEAST_ROWS} to {MOST_ROWS} rows at a time, keys across lanes"
-    vendor = f"the vendor's product above {numba_ops.VENDOR_ROWS} rows, else our own"
+    vendor = f"the vendor's library above {numba_ops.VENDOR_ROWS} rows, else our own kernel"
     rows, columns = machine.REGISTER_TILE
-    exact = f"integers, {_by()}, three bytes an activation"
+    exact = f"integers, {_by()}, three bytes per activation"
     return {
         "packed_exact": exact if machine.DOT_PRODUCTS else "float32, unpacked in the cache",
-        "packed_fast": f"integers, {_by()}, one byte an activation",
+        "packed_fast": f"integers, {_by()}, one byte per activation",
         "packed_tiles": f"{2 * machine.LINES} lines",
         "float32_weights": f"float32, {rows} x {columns} vectors of sums in registers",
-        "bfloat16_weights": vendor if machine.BF16_PRODUCTS else "our own product for any number of rows",
+        "bfloat16_weights": vendor if machine.BF16_PRODUCTS else "our own kernel for any number of rows",
         "prompts": f"the same products, {numba_ops.PANEL_ROWS} rows at a time",
         "attention": f"{KEY_BLOCK} keys at a time; prompts: {across if machine.KEYS_ACROSS else 'four rows at a time'}",
         **running,
@@ -67,4 +67,4 @@ def _by() -> str:
     """The instructions by which integers are multiplied; see simd_dots."""
     if machine.DOT_PRODUCTS:
         return "sdot" if machine.ARM_DOTS else "vpdpbusd"
-    return "vpmaddubsw (4-bit codes) or vpmaddwd" if machine.X86_PAIRS else "products of 16 bits"
+    return "vpmaddubsw (4-bit codes) or vpmaddwd" if machine.X86_PAIRS else "16-bit products"

@@ -33,7 +33,9 @@ def asked() -> Face | None:
         case "" | "numba":
             return None
         case other:
-            raise ValueError(f"AUGURY_KERNELS={other!r}: write torch or triton, or leave it out.")
+            raise ValueError(
+                f"AUGURY_KERNELS={other!r} is unknown: write torch or triton, or unset it for the default."
+            )
 
 
 @cache

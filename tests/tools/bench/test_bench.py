@@ -172,6 +172,11 @@ def test_prompt_sets(questions: Path, tmp_path: Path) -> None:
     (tmp_path / "bad").write_text('{"question": 1}\n')
     with pytest.raises(ConfigError, match="cannot read"):
         load_prompts(str(tmp_path / "bad"))
+    (tmp_path / "marked").write_bytes(b"\xef\xbb\xbfein Bl\xc3\xbcmchen\n")  # as editors on Windows save UTF-8
+    assert [p.user for p in load_prompts(str(tmp_path / "marked"))] == ["ein Blümchen"]
+    (tmp_path / "latin").write_bytes(b"ein Bl\xfcmchen\n")
+    with pytest.raises(ConfigError, match="not UTF-8"):
+        load_prompts(str(tmp_path / "latin"))
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from augury.tools.advise.advice import Advice
 from augury.tools.advise.planners import for_planners, words
 from augury.tools.advise.predict import At
 from augury.tools.advise.verdicts import NOT, TRY, UNKNOWN, USE, JudgedMethod
-from augury.tools.shared.safe_text import shown
+from augury.tools.shared.safe_text import without_markup
 
 STYLES = {USE: "green", TRY: "yellow", NOT: "red"}
 SHORT_OPTION_SINCE = "0.19"  # -sc
@@ -23,9 +23,9 @@ BESIDE, CELL = 27, 9  # columns of method, verdict and memory, and of a load at 
 
 def show(console: Console, advice: Advice) -> None:
     """Print the advice."""
-    name = f"[bold]{shown(advice.question.facts.name)}[/bold]"
+    name = f"[bold]{without_markup(advice.question.facts.name)}[/bold]"
     if advice.cannot is not None:
-        console.print(f"{name}: [bold red]{shown(advice.cannot)}[/bold red]", soft_wrap=True)
+        console.print(f"{name}: [bold red]{without_markup(advice.cannot)}[/bold red]", soft_wrap=True)
         return
     figures = any(line.by_load or line.too_many for line in advice.lines)
     console.print(f"{name}: times as fast as plain decoding, by requests at once" if figures else name)
@@ -39,7 +39,7 @@ def show(console: Console, advice: Advice) -> None:
     for title, listed in (("Assumed", advice.assumed), ("To be surer", advice.surer)):
         console.print(f"\n[bold]{title}[/bold]")
         for one in listed:
-            console.print(f"  - {shown(one)}", soft_wrap=True, style="dim")
+            console.print(f"  - {without_markup(one)}", soft_wrap=True, style="dim")
 
 
 def _conclude(console: Console, advice: Advice) -> None:
@@ -57,7 +57,7 @@ def _conclude(console: Console, advice: Advice) -> None:
     open_questions = not advice.against and any(line.verdict == UNKNOWN for line in advice.lines)
     console.print(f"\n[bold red]{'Nothing to advise yet' if open_questions else 'Do not speculate'}[/bold red]:")
     for why in advice.against or tuple(f"{line.candidate.method}: {line.reason}" for line in advice.lines):
-        console.print(f"  - {shown(why)}", soft_wrap=True)
+        console.print(f"  - {without_markup(why)}", soft_wrap=True)
 
 
 def tables_of(advice: Advice, width: int) -> list[Table]:

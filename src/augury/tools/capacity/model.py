@@ -28,14 +28,13 @@ class ModelledFigures:
     ttft: float
     tpot: float
     running: float  # requests at a time on a replica
-    busy: float  # share of time that it prefills or decodes
 
     def meets(self, load: Load) -> bool:
         """Whether both latencies meet their targets."""
         return self.ttft <= load.ttft and self.tpot <= load.tpot
 
 
-NEVER = ModelledFigures(math.inf, math.inf, math.inf, 1.0)
+NEVER = ModelledFigures(math.inf, math.inf, math.inf)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,10 +76,9 @@ def expected(work: TraceMeans, pace: Pace, load: Load, replicas: int) -> Modelle
     wait = each * work.read_square / (2 * (1 - reading))
     # An M/G/1 queue is empty with probability 1 - rho; else its wait decays as an exponential with the same mean.
     tail = wait / reading * math.log(max(1.0, reading / (1 - load.percentile))) if reading else 0.0
-    ttft = tail + work.read_high + _step(pace, max(running, 1.0)) / 2 + _step(pace, max(running, 1.0))
-    return ModelledFigures(
-        ttft, tpot, running, reading + each * work.steps * _step(pace, max(running, 1.0)) / max(running, 1.0)
-    )
+    step = _step(pace, max(running, 1.0))
+    ttft = tail + work.read_high + step / 2 + step
+    return ModelledFigures(ttft, tpot, running)
 
 
 def needed(work: TraceMeans, pace: Pace, load: Load, most: int) -> int | None:

@@ -28,7 +28,7 @@ NAMES = (
     ("came with vLLM", "method-too-new"),
     ("is refused from vLLM", "method-gap"),
     ("is only a name", "method-gone"),
-    ("without speculative model|module path|dotted import path", "drafter-missing"),
+    ("without a speculative model|module path|dotted import path", "drafter-missing"),
     ("was not provided", "k-missing"),
     ("divisible by n_predict", "k-not-multiple"),
     ("block_size of", "k-over-block"),

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 
 from rich.cells import cell_len
 from rich.console import Console
-from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
@@ -19,7 +18,7 @@ from augury.tools.doctor.report import counts
 from augury.tools.doctor.unchecked import Unchecked
 from augury.tools.shared.safe_text import safe_text
 from augury.tools.shared.severity import STYLES
-from augury.tools.shared.terminal import output_console
+from augury.tools.shared.terminal import output_console, print_wrapped
 
 NARROWEST = 40
 MOST_UNCHECKED = 4  # open points that are listed one by one
@@ -44,7 +43,7 @@ def _show_finding(console: Console, examination: Examination, finding: Finding, 
     style = STYLES[finding.severity]
     message = safe_text(finding.message.replace("\n", " "))
     head = Text.assemble((where, "bold"), (f"{finding.severity}[{finding.id}]", style), ": ", message)
-    _wrapped(console, head, 0)
+    print_wrapped(console, head, 0)
     if finding.severity == "note" and not verbose:
         return
     _show_line(console, examination, finding, style)
@@ -63,14 +62,6 @@ def _labelled(console: Console, word: str, text: str) -> None:
     table.add_column()
     table.add_row(Text(f"  {word}: ", "bold"), Text(text))
     console.print(table)
-
-
-def _wrapped(console: Console, text: Text, indent: int) -> None:
-    """Print a text, wrapped in a terminal and on one line in a pipe."""
-    if console.is_terminal:
-        console.print(Padding(text, (0, 0, 0, indent), expand=False))
-    else:
-        console.print(Text(" " * indent) + text, soft_wrap=True)
 
 
 def _show_line(console: Console, examination: Examination, finding: Finding, style: str) -> None:
@@ -125,7 +116,7 @@ def _show_summary(console: Console, examinations: Sequence[Examination], verbose
     if numbers["note"] and not verbose:
         parts.append(Text("-v explains notes"))
     _show_unchecked(console, open_ones)
-    _wrapped(console, Text.assemble((" · ", "dim")).join(parts), 0)
+    print_wrapped(console, Text.assemble((" · ", "dim")).join(parts), 0)
 
 
 def _helps(how: str, commands: str) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from rich.text import Text
 
-from augury.tools.shared.http import shown
+from augury.tools.shared.safe_text import printable
 
 STYLES = {"pass": "green", "warn": "bold yellow", "fail": "bold red", "unknown": "cyan", "note": "dim"}
 WORDS = {"pass": "healthy", "warn": "warning", "fail": "fault", "unknown": "not judged", "note": "idle"}
@@ -15,7 +15,7 @@ BLOCKS = " ▁▂▃▄▅▆▇█"
 
 def safe(text: str) -> str:
     """A server's text with unprintable characters replaced, since they could manipulate the terminal."""
-    return shown(text.replace("\n", " "))
+    return printable(text.replace("\n", " "))
 
 
 def spark(values: Sequence[float | None], top: float) -> str:

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from augury.plugins.vllm.names import METRICS
-from augury.tools.shared.http import Reply, Server, Unreadable, shown
+from augury.tools.shared.http import Reply, Server, Unreadable
+from augury.tools.shared.safe_text import printable
 
 LONGEST = 20_000  # characters of one line; a longer one is not a metric, and the parser takes quadratic time
 Series = list[tuple[dict[str, str], float]]
@@ -135,7 +136,7 @@ def _malformed(base: str, number: int, line: str) -> Unreadable:
 
 
 def _shown(line: str) -> str:
-    return shown(line if len(line) <= 60 else f"{line[:57]}...")
+    return printable(line if len(line) <= 60 else f"{line[:57]}...")
 
 
 def _check_engine(samples: dict[str, Series], names: set[str], base: str) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from augury.config.errors import ConfigError
+from augury.methods.registry import LOOK_UPS
 
 if TYPE_CHECKING:
     from augury.tools.replay.figures import Summary
@@ -28,7 +29,7 @@ TenantField = Annotated[
 
 def replay(
     traces: Traces,
-    method: Annotated[list[str] | None, typer.Option(help="ngram, ngram_gpu or suffix; may be repeated.")] = None,
+    method: Annotated[list[str] | None, typer.Option(help=f"{', '.join(LOOK_UPS)}; may be repeated.")] = None,
     speculative_config: Annotated[
         list[str] | None,
         typer.Option("--speculative-config", "-sc", metavar="JSON", help="A configuration, or a list of them."),

@@ -17,7 +17,7 @@ from augury.tools.replay.figures import Summary
 from augury.tools.replay.replay import Log
 from augury.tools.replay.traces import TraceReader
 from augury.tools.shared.pulse import Count, pulse
-from augury.tools.shared.safe_text import shown
+from augury.tools.shared.safe_text import without_markup
 
 SHOWN = 8  # maximum classes, turns and positions in a table; the JSON has all of them
 RULE = (
@@ -83,7 +83,7 @@ def show(console: Console, summaries: list[Summary], best: int, conditions: dict
 
 def conditions_line(conditions: dict[str, Any]) -> str:
     """The conditions of the figures in one line."""
-    files = ", ".join(shown(file["name"]) for file in conditions["files"][:4])
+    files = ", ".join(without_markup(file["name"]) for file in conditions["files"][:4])
     more = f" and {len(conditions['files']) - 4} more" if len(conditions["files"]) > 4 else ""
     return (
         f"{files}{more}: {conditions['responses']} responses of {conditions['conversations']} conversations, "
@@ -132,7 +132,9 @@ def _groups(title: str, names: list[Any], parts: list[Any], summaries: list[Summ
         table.add_column(summary.name, justify="right", overflow="fold")
     for name in names[:SHOWN]:
         found = [part[name] for part in parts]
-        table.add_row(shown(str(name)), str(found[0].emitted), *(f"{part.tokens_per_step:.2f}" for part in found))
+        table.add_row(
+            without_markup(str(name)), str(found[0].emitted), *(f"{part.tokens_per_step:.2f}" for part in found)
+        )
     return table
 
 

@@ -22,17 +22,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from augury.config.errors import ConfigError
 from augury.tools.shared.causes import reason_of, tls_fault
+from augury.tools.shared.safe_text import printable
 
 if TYPE_CHECKING:
     import httpx  # imported on first use, so that help and usage errors stay fast
 
 LARGEST = 16_000_000  # bytes after unpacking; vLLM's metrics are under one million
 LAST_PORT = 65_535
-
-
-def shown(text: str) -> str:
-    """A server's text with unprintable characters replaced, as they could manipulate the terminal."""
-    return "".join(letter if letter.isprintable() else "?" for letter in text)
 
 
 class Unreadable(ConfigError):
@@ -285,5 +281,5 @@ def error_message(raw: bytes) -> str:
 
 def brief(value: Any, most: int = 200) -> str:
     """A server's text as one short line that is safe for a terminal."""
-    text = shown(" ".join(str(value).split()))
+    text = printable(" ".join(str(value).split()))
     return text if len(text) <= most else f"{text[: most - 3]}..."

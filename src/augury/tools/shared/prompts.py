@@ -56,7 +56,11 @@ def load_prompts(name: str) -> tuple[BenchPrompt, ...]:
     path = Path(name)
     if not path.is_file():
         raise ConfigError(f"--prompts {name}: neither a file nor one of the built-in sets ({', '.join(SETS)}).")
-    prompts = tuple(_read(line, path) for line in path.read_text().splitlines() if line.strip())
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError:
+        raise ConfigError(f"--prompts {name}: the file is not UTF-8; save it as UTF-8 text.") from None
+    prompts = tuple(_read(line, path) for line in text.splitlines() if line.strip())
     if not prompts:
         raise ConfigError(f"--prompts {name}: the file holds no prompt; write one a line.")
     return prompts

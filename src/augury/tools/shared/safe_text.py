@@ -1,4 +1,4 @@
-"""Makes text from files, including file names, safe for a terminal."""
+"""Makes text from files and servers, including file names, safe for a terminal."""
 
 from __future__ import annotations
 
@@ -7,9 +7,14 @@ from rich.markup import escape
 STEERING = (*range(32), *range(127, 160))  # C0 and C1: cursor, colours, titles, the clipboard
 
 
-def shown(text: str) -> str:
+def without_markup(text: str) -> str:
     """A text made safe for rich: markup is escaped and control characters are removed."""
     return escape(safe_text(text))
+
+
+def printable(text: str) -> str:
+    """A text with every unprintable character replaced by a question mark, so that a reader sees where they were."""
+    return "".join(letter if letter.isprintable() else "?" for letter in text)
 
 
 def safe_text(text: str, keep: str = "") -> str:

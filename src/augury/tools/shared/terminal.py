@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 from rich.console import Console
 from rich.live import Live
+from rich.padding import Padding
 from rich.text import Text
 
 from augury.config.errors import ConfigError
@@ -82,6 +83,14 @@ def summary(run: Run, speculating: bool) -> str:
         parts.insert(2, f"{spec.acceptance_rate:.0%} of {spec.num_draft_tokens} drafted tokens accepted")
         parts.insert(3, f"acceptance length {spec.acceptance_length:.2f}")
     return " · ".join(parts)
+
+
+def print_wrapped(console: Console, text: Text, indent: int = 0) -> None:
+    """Print a text, wrapped in a terminal and on one line in a pipe."""
+    if console.is_terminal:
+        console.print(Padding(text, (0, 0, 0, indent), expand=False))
+    else:
+        console.print(Text(" " * indent) + text, soft_wrap=True)
 
 
 @contextmanager

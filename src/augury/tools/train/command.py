@@ -10,13 +10,14 @@ import typer
 
 from augury.config.errors import ConfigError
 from augury.config.files import write_text
+from augury.methods.registry import kinds
 from augury.tools.shared.terminal import output_console, print_json
 from augury.tools.train.kinds import check_kind
 from augury.tools.train.page import training_page
 from augury.tools.train.planned import PlannedRun, say_plan
 from augury.tools.train.screen import draw, said, show
 
-WHAT = "What to train: eagle3, p-eagle, eagle, mtp, draft_model, pard, medusa, mlp_speculator or dflash."
+WHAT = f"What to train: {', '.join(kinds())}."
 
 GPU = "H200"  # default of --plan
 MOST_EPOCHS = 10_000

@@ -14,6 +14,7 @@ import typer
 
 from augury.config.errors import ConfigError
 from augury.config.surfaces import from_json
+from augury.methods.registry import LOOK_UPS
 from augury.tools.shared.loading import with_installed
 from augury.tools.shared.pulse import time_text
 from augury.tools.tune.choose import UNSURE, choose
@@ -26,7 +27,7 @@ def tune(
     url: Annotated[str, typer.Argument(help="A running server; without it, --model on this machine.")] = "",
     model: Annotated[str, typer.Option(help="'default', a directory, a .gguf file or a Hugging Face id.")] = "default",
     prompts: Annotated[str, typer.Option(help="Prompt sets, comma-separated: chat, edit, or files.")] = "chat,edit",
-    methods: Annotated[str, typer.Option(help="Methods without a drafter to try: ngram, ngram_gpu, suffix.")] = "",
+    methods: Annotated[str, typer.Option(help=f"Methods without a drafter to try: {', '.join(LOOK_UPS)}.")] = "",
     speculative_config: Annotated[
         list[str] | None,
         typer.Option(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from rich.console import Console
-from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
@@ -11,6 +10,7 @@ from augury.tools.live.checks import Check, Judged
 from augury.tools.live.marks import STYLES, by_position, safe
 from augury.tools.live.remarks import remarks
 from augury.tools.live.session import Session
+from augury.tools.shared.terminal import print_wrapped
 
 INDENT = 26  # columns before a check's figure
 WIDE = 100  # terminal columns from which figures and what they are compared with get separate table columns
@@ -24,7 +24,7 @@ def show(console: Console, session: Session, judged: list[Judged]) -> None:
         _headline(console, session, one)
         _checks(console, one)
         for remark in remarks(one):
-            spread(console, Text(f"note: {remark}", "dim"))
+            print_wrapped(console, Text(f"note: {remark}", "dim"))
         _summary(console, session, one)
 
 
@@ -51,7 +51,7 @@ def _headline(console: Console, session: Session, judged: Judged) -> None:
     if window.after.engines > 1:
         parts.append(Text(f"{window.after.engines} engines"))
     parts.append(Text(drafter(judged)))
-    spread(console, joined([part for part in parts if part.plain]))
+    print_wrapped(console, joined([part for part in parts if part.plain]))
 
 
 def _checks(console: Console, judged: Judged) -> None:
@@ -101,21 +101,13 @@ def _summary(console: Console, session: Session, judged: Judged) -> None:
     head = "not judged: name the method with --method" if judged.wants_method else "cannot be judged"
     said = [Text(HEADS.get(judged.verdict, head), STYLES[judged.verdict])]
     said += [Text(f"{states.count(state)} {word}") for state, word in words.items() if state in states]
-    spread(console, joined(said))
+    print_wrapped(console, joined(said))
     if judged.verdict in ("fail", "warn"):
-        spread(console, Text.assemble("why: ", (f"augury diagnose {session.server.base}", "bold")))
+        print_wrapped(console, Text.assemble("why: ", (f"augury diagnose {session.server.base}", "bold")))
 
 
 def _labelled(console: Console, check: Check) -> None:
     text = Text.assemble((f"{check.name}: ", STYLES[check.state]), safe(check.fix))
     if check.entry:
         text.append(f" [{check.entry}]", "dim")
-    spread(console, text, 2)
-
-
-def spread(console: Console, text: Text, indent: int = 0) -> None:
-    """Print a text, wrapped in a terminal and on one line in a pipe."""
-    if console.is_terminal:
-        console.print(Padding(text, (0, 0, 0, indent), expand=False))
-    else:
-        console.print(Text(" " * indent) + text, soft_wrap=True)
+    print_wrapped(console, text, 2)

@@ -9,12 +9,13 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from augury.tools.live.check.screen import drafter, joined, spread
+from augury.tools.live.check.screen import drafter, joined
 from augury.tools.live.checks import Judged
 from augury.tools.live.diagnose.diagnosis import Diagnosis, Suspect
 from augury.tools.live.diagnose.evidence import Sources
 from augury.tools.live.marks import safe
 from augury.tools.shared.severity import STYLES
+from augury.tools.shared.terminal import print_wrapped
 
 EXPLAINED = (
     "rate-under-half",
@@ -49,7 +50,7 @@ def show(console: Console, head: Heading, sources: Sources, found: list[Found], 
     for one in found:
         _headline(console, head, one)
         for remark in one.remarks:
-            spread(console, Text(f"note: {safe(remark)}", "dim"))
+            print_wrapped(console, Text(f"note: {safe(remark)}", "dim"))
         _show_seen(console, one.diagnosis)
         _show_configuration(console, sources)
         _show_causes(console, one.diagnosis, verbose)
@@ -64,16 +65,16 @@ def _headline(console: Console, head: Heading, found: Found) -> None:
         parts.append(Text(drafter(found.judged)))
         if window.drafting.rate is not None:
             parts.append(Text(f"rate {window.drafting.rate:.3f}, length {window.drafting.length:.2f}"))
-    spread(console, joined([part for part in parts if part.plain]))
+    print_wrapped(console, joined([part for part in parts if part.plain]))
 
 
 def _show_seen(console: Console, diagnosis: Diagnosis) -> None:
     if not diagnosis.wrong:
-        spread(console, Text("nothing wrong found", "bold green"))
+        print_wrapped(console, Text("nothing wrong found", "bold green"))
     for symptom in diagnosis.symptoms:
         severity = symptom.entry.severity
         head = Text.assemble((f"{severity}[{symptom.entry.id}]", STYLES[severity]), ": ", safe(symptom.message))
-        spread(console, head)
+        print_wrapped(console, head)
         if severity != "note" and symptom.entry.id not in EXPLAINED and not symptom.fix.startswith(BY_CAUSE):
             _labelled(console, "fix", symptom.fix)
 
@@ -84,13 +85,13 @@ def _show_configuration(console: Console, sources: Sources) -> None:
         head = Text.assemble(
             "in the configuration: ", (f"{finding.severity}[{finding.id}]", STYLES[finding.severity]), ": "
         )
-        spread(console, head.append(safe(finding.message)))
+        print_wrapped(console, head.append(safe(finding.message)))
 
 
 def _show_causes(console: Console, diagnosis: Diagnosis, verbose: bool) -> None:
     if diagnosis.suspects:
         console.print()
-        spread(console, Text("likely causes, best supported first", "bold"))
+        print_wrapped(console, Text("likely causes, best supported first", "bold"))
     shown = diagnosis.suspects if verbose else diagnosis.suspects[:SHOWN]
     for number, suspect in enumerate(shown, 1):
         _show_suspect(console, number, suspect)
@@ -100,11 +101,13 @@ def _show_causes(console: Console, diagnosis: Diagnosis, verbose: bool) -> None:
         return
     also, unlikely = len(diagnosis.suspects) - len(shown), len(diagnosis.ruled_out)
     if also or unlikely:
-        spread(console, Text(f"{also} more possible and {unlikely} unlikely causes: -v shows them", "dim"))
+        print_wrapped(console, Text(f"{also} more possible and {unlikely} unlikely causes: -v shows them", "dim"))
 
 
 def _show_suspect(console: Console, number: int, suspect: Suspect) -> None:
-    spread(console, Text.assemble((f"{number}. {safe(suspect.cause)}", "bold"), (f"  {suspect.score:.1f}", "dim")))
+    print_wrapped(
+        console, Text.assemble((f"{number}. {safe(suspect.cause)}", "bold"), (f"  {suspect.score:.1f}", "dim"))
+    )
     for text in suspect.supported:
         _labelled(console, "for", text)
     for text in suspect.contradicted:
@@ -116,7 +119,7 @@ def _show_unknown(console: Console, diagnosis: Diagnosis) -> None:
     if diagnosis.unknown:
         console.print()
     for who, facts in diagnosis.unknown.items():
-        spread(console, Text.assemble(("not known: ", "cyan"), ", ".join(facts), (f" (give {who})", "dim")))
+        print_wrapped(console, Text.assemble(("not known: ", "cyan"), ", ".join(facts), (f" (give {who})", "dim")))
 
 
 def _labelled(console: Console, word: str, text: str) -> None:

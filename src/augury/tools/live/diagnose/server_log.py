@@ -19,7 +19,7 @@ from augury.tools.live.facts import KV_CLIMBS, rise
 from augury.tools.live.reading import Reading
 from augury.tools.live.release import release_numbers
 from augury.tools.live.stretch import CHANGE
-from augury.tools.shared.http import shown
+from augury.tools.shared.safe_text import printable
 
 LONGEST = 200_000  # characters of a line that are read; vLLM writes its whole configuration on one
 LINES_FOR_A_TREND = 6  # of load, because a gauge fluctuates
@@ -95,7 +95,7 @@ class ServerLog:
         found: dict[str, Any] = {}
         if (error := self.errors.fatal) is not None:
             found["died_in_log" if self.errors.started else "failed_in_log"] = True
-            found["log_error"] = shown(error)
+            found["log_error"] = printable(error)
         if self.speculates and not self.accepted and self.generated >= SILENT:
             found |= {"drafts": 0.0, "generated": self.generated}
         return found
@@ -187,7 +187,7 @@ def _take(log: ServerLog, line: str) -> None:
 def _take_args(log: ServerLog, args: dict[str, Any]) -> None:
     log.args, config = args, args.get("speculative_config")
     model = args.get("model") or args.get("model_tag")
-    log.model = shown(model) if isinstance(model, str) else None
+    log.model = printable(model) if isinstance(model, str) else None
     if not isinstance(config, dict):
         return
     method, tokens = config.get("method"), config.get("num_speculative_tokens")
@@ -222,4 +222,4 @@ def _take_start(log: ServerLog, line: str) -> None:
     elif NEW_RUNNER.search(line):
         log.runner = "new"
     if log.refused is None and (found := REFUSED.search(line)) and ABOUT_DRAFTS.search(found[1]):
-        log.refused = shown(" ".join(found[1].split())[:200])
+        log.refused = printable(" ".join(found[1].split())[:200])
