@@ -136,5 +136,5 @@ def test_a_server_told_to_end_saves(toy_model: Path, tmp_path: Path) -> None:
         assert server.http.post("/v1/completions", json=asked).status_code == 200
         os.kill(server.engine_pid(), signal.SIGTERM)
         server.process.send_signal(signal.SIGTERM)
-        assert server.process.wait(20) == 0
+        assert server.process.wait(120) == 0
     assert [len(tokens) for _, _, tokens in load(kept).responses()] == [20]

@@ -83,7 +83,7 @@ def test_processes_end_with_the_engine(tokenizer: Tokenizer) -> None:
     (child,) = children(server.pid)
     assert len(list(Path(f"/proc/{server.pid}/task").iterdir())) == 1  # or forking it would not be safe
     del grammars
-    assert server.wait(20) == 0
+    assert server.wait(120) == 0
     limit = time.monotonic() + 20
     while Path(f"/proc/{child}/cmdline").exists() and time.monotonic() < limit:
         time.sleep(0.01)

@@ -159,14 +159,14 @@ def prometheus(kit: Path, place: Path, job: str, targets: list[str]) -> Iterator
     words = ["prometheus", f"--config.file={place / 'prometheus.yml'}", f"--storage.tsdb.path={place / 'data'}"]
     with (place / "log").open("wb") as log:
         process = subprocess.Popen([*words, f"--web.listen-address=127.0.0.1:{port}"], stdout=log, stderr=log)
-    with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=10) as http:
+    with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=120) as http:
         running = Prometheus(http)
         try:
             running.until(lambda: len(running.ask("up == 1")) == len(targets))
             yield running
         finally:
             process.terminate()
-            process.wait(10)
+            process.wait(120)
 
 
 class StandIn:

@@ -20,7 +20,7 @@ def raw_post(body: dict[str, Any], *lines: str) -> bytes:
 
 def exchange(server: Served, sent: bytes) -> bytes:
     """Send bytes, and read until the server hangs up."""
-    with socket.create_connection(("127.0.0.1", server.port), timeout=20) as raw:
+    with socket.create_connection(("127.0.0.1", server.port), timeout=120) as raw:
         raw.sendall(sent)
         return drained(raw)
 

@@ -129,7 +129,7 @@ def served(
             if process.poll() is None:
                 process.send_signal(signal.SIGTERM)
                 try:
-                    process.wait(10)
+                    process.wait(120)
                 except subprocess.TimeoutExpired:
                     process.kill()
                     process.wait()

@@ -45,14 +45,14 @@ def prometheus(server: Served, tmp_path_factory: pytest.TempPathFactory) -> Iter
     command = ["prometheus", f"--config.file={config}", f"--storage.tsdb.path={place / 'data'}"]
     with (place / "log").open("wb") as log:
         process = subprocess.Popen([*command, f"--web.listen-address=127.0.0.1:{port}"], stdout=log, stderr=log)
-    client = httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=10)
+    client = httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=120)
     try:
         until(lambda: [sample["value"][1] for sample in ask(client, 'up{job="augury"}')] == ["1"])
         yield client
     finally:
         client.close()
         process.terminate()
-        process.wait(10)
+        process.wait(120)
 
 
 def until(holds: Any, seconds: float = 15) -> None:

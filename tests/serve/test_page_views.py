@@ -264,7 +264,7 @@ def test_keys_crowds_and_a_server_that_goes_away(
     window.until(lambda: window.text("#health") == "the server is shutting down")
     kill(engine, signal.SIGCONT)
     other.join()
-    server.process.wait(20)
+    server.process.wait(120)
     window.until(lambda: "does not answer" in window.text("#notice"))
     window.until(lambda: window.text("#health") == "the server does not answer")
 

@@ -45,7 +45,7 @@ def head(path: str, length: int, key: str = "") -> bytes:
 
 
 def opened(server: Served, stack: ExitStack) -> socket.socket:
-    return stack.enter_context(socket.create_connection(("127.0.0.1", server.port), timeout=20))
+    return stack.enter_context(socket.create_connection(("127.0.0.1", server.port), timeout=120))
 
 
 def resident(server: Served) -> int:

@@ -124,7 +124,7 @@ def test_told_to_end_it_finishes_what_it_has(server: Served) -> None:
         assert refused.status_code == 503 and refused.json()["error"]["code"] == "shutting_down"
         chunks = [json.loads(line.removeprefix("data: ")) for line in lines if line and line != "data: [DONE]"]
     assert sum(c["choices"][0]["finish_reason"] == "length" for c in chunks) == 6
-    assert server.process.wait(20) == 0
+    assert server.process.wait(120) == 0
     assert not Path(f"/proc/{engine}").exists()
     assert "Traceback" not in server.log
 

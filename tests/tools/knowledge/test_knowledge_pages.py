@@ -65,7 +65,7 @@ def test_a_page_fits_a_narrow_terminal() -> None:
     plain: Any = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")}
     words = ["-m", "augury", "knowledge", "show", "mtp"]
     child = pexpect.spawn(sys.executable, words, dimensions=(40, 60), env=plain, encoding="utf-8")
-    child.expect(pexpect.EOF, timeout=20)
+    child.expect(pexpect.EOF, timeout=120)
     rows = child.before.replace("\x1b[1m", "").replace("\x1b[0m", "").splitlines()
     assert max(len(row.rstrip()) for row in rows) <= 60 and any("mtp-target-without" in row for row in rows)
 

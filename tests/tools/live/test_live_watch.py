@@ -126,7 +126,7 @@ def test_a_pipe_gets_lines_until_it_is_told_to_end() -> None:
         assert process.stdout is not None
         rows = [json.loads(process.stdout.readline()) for _ in range(3)]
         process.send_signal(signal.SIGINT)
-        rest, errors = process.communicate(timeout=10)
+        rest, errors = process.communicate(timeout=120)
     assert process.returncode == 0 and errors == b"" and all(row["up"] for row in rows)
     assert all(json.loads(row) for row in rest.splitlines())
 
@@ -137,7 +137,7 @@ def terminal(*urls: str, rows: int = 24, columns: int = 80) -> Iterator[Any]:
     env = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "", "LINES": ""}
     env = {name: value for name, value in env.items() if name not in ("COLUMNS", "LINES", "NO_COLOR")}
     words = ["-c", RUN, "watch", *urls, "--interval", "0.3"]
-    child = pexpect.spawn(sys.executable, words, dimensions=(rows, columns), env=env, encoding="utf-8", timeout=20)
+    child = pexpect.spawn(sys.executable, words, dimensions=(rows, columns), env=env, encoding="utf-8", timeout=120)
     try:
         yield child
     finally:
