@@ -114,6 +114,13 @@ def test_no_array_of_the_step_is_read_empty() -> None:
     assert re.findall(r"\$\{(\w+)\[@\]\}", bare) == ["paths"]  # which has one element at least
 
 
+def test_the_jobs_own_python_stays_as_it_is() -> None:
+    python, install = action()["runs"]["steps"][:2]
+    assert python["with"]["update-environment"] is False
+    assert install["env"]["PYTHON"] == f"${{{{ steps.{python['id']}.outputs.python-path }}}}"
+    assert install["run"].startswith('"$PYTHON" -m venv ')
+
+
 def test_inputs_never_become_code() -> None:
     for step in action()["runs"]["steps"]:
         assert "${{" not in step.get("run", "")
