@@ -10,6 +10,9 @@ import pytest
 
 pytest.importorskip("ray", reason="needs Ray: pip install 'augury[ray]'")
 
+import ray
+from ray import serve
+
 from augury.scale import ray_run
 from augury.serve.options import ServerOptions
 from augury.serve.server import ServeError
@@ -22,11 +25,11 @@ class Asked:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Replace what the program calls."""
         self.done: list[str] = []
-        monkeypatch.setattr(ray_run.ray, "init", self.note("init"))
-        monkeypatch.setattr(ray_run.ray, "cluster_resources", lambda: {"CPU": 2.0})
-        monkeypatch.setattr(ray_run.ray, "shutdown", self.note("leave"))
+        monkeypatch.setattr(ray, "init", self.note("init"))
+        monkeypatch.setattr(ray, "cluster_resources", lambda: {"CPU": 2.0})
+        monkeypatch.setattr(ray, "shutdown", self.note("leave"))
         for name in ("start", "run", "delete", "shutdown"):
-            monkeypatch.setattr(ray_run.serve, name, self.note(name))
+            monkeypatch.setattr(serve, name, self.note(name))
 
     def note(self, name: str) -> Any:
         """A function that notes that it was called."""
@@ -61,7 +64,7 @@ def test_an_address_where_no_cluster_is_is_told(
     def refuse(**_: Any) -> None:
         raise error("nobody\nthere")
 
-    monkeypatch.setattr(ray_run.ray, "init", refuse)
+    monkeypatch.setattr(ray, "init", refuse)
     with pytest.raises(ServeError, match="--ray-address nonsense: nobody there"):
         run(replicas=2, ray_address="nonsense")
     assert asked.done == []
@@ -75,6 +78,6 @@ def test_told_to_end_it_does_not_wait_for_replicas_to_start(
         os.kill(os.getpid(), number)
         asked.done.append("ready")
 
-    monkeypatch.setattr(ray_run.serve, "run", slow_start)
+    monkeypatch.setattr(serve, "run", slow_start)
     run(replicas=2)
     assert asked.done == ["init", "start", "delete", "shutdown", "leave"]
