@@ -37,3 +37,10 @@ def test_a_pin_is_what_the_project_allows(requirement: Requirement) -> None:
         assert requirement.specifier, f"{requirement} has neither a pin nor a bound"
     else:
         assert requirement.specifier.contains(pinned), f"{requirement} is pinned to {pinned}"
+
+
+def test_every_extra_that_the_pages_name_exists() -> None:
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    pages = "".join(page.read_text() for page in [ROOT / "README.md", *(ROOT / "docs").glob("[a-z]*.md")])
+    named = {one.strip() for inside in re.findall(r"augury\[([\w, ]+)\]", pages) for one in inside.split(",")}
+    assert {"vllm", "traces", "ray"} <= named <= set(extras)

@@ -14,8 +14,10 @@ case "${FAIL_ON:-error}" in
 esac
 [ -z "${VLLM_VERSION:-}" ] || options+=(--vllm-version "$VLLM_VERSION")
 read -r -d '' -a paths <<< "${PATHS:-.}" || true # blanks and line ends separate them
+[ "${#paths[@]}" -gt 0 ] || paths=(.)
 
-"$augury" doctor "${paths[@]}" --skip-others "${options[@]}" ${SARIF_FILE:+--sarif "$SARIF_FILE"} --format github
+# macOS has bash 3.2, to which an empty array is an unset variable.
+"$augury" doctor "${paths[@]}" --skip-others ${options[@]+"${options[@]}"} ${SARIF_FILE:+--sarif "$SARIF_FILE"} --format github
 code=$?
 echo "exit-code=$code" >> "$GITHUB_OUTPUT"
 exit "$code"

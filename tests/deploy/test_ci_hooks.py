@@ -103,6 +103,24 @@ def test_the_action_passes_what_is_clean(files: Path) -> None:
     assert run_step(files, PATHS="no-such-file")[0] == 2
 
 
+def test_blank_paths_are_the_repository(files: Path) -> None:
+    assert run_step(files, PATHS=" \n")[0] == 1
+
+
+def test_no_array_of_the_step_is_read_empty() -> None:
+    """Under `set -u` the bash of macOS takes an empty array for an unset variable."""
+    script = (ROOT / "deploy" / "github" / "doctor.sh").read_text()
+    bare = re.sub(r"\$\{(\w+)\[@\]\+\"\$\{\1\[@\]\}\"\}", "", script)
+    assert re.findall(r"\$\{(\w+)\[@\]\}", bare) == ["paths"]  # which has one element at least
+
+
+def test_the_jobs_own_python_stays_as_it_is() -> None:
+    python, install = action()["runs"]["steps"][:2]
+    assert python["with"]["update-environment"] is False
+    assert install["env"]["PYTHON"] == f"${{{{ steps.{python['id']}.outputs.python-path }}}}"
+    assert install["run"].startswith('"$PYTHON" -m venv ')
+
+
 def test_inputs_never_become_code() -> None:
     for step in action()["runs"]["steps"]:
         assert "${{" not in step.get("run", "")

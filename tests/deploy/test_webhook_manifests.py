@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import ssl
 import subprocess
@@ -13,6 +14,7 @@ import pytest
 import yaml
 from command_record import commands
 
+from augury.tools.doctor.flags import SHORT, SPECULATIVE
 from augury.tools.doctor.webhook.counts import KINDS
 
 WEBHOOK = Path(__file__).parents[2] / "deploy" / "webhook"
@@ -69,6 +71,16 @@ def test_every_resource_is_of_a_kind_that_is_counted_by_name() -> None:
     resources = {one for rule in hook["rules"] for one in rule["resources"]}
     plural = {f"{kind.lower()}s" for kind in KINDS}
     assert len(resources) > 18 and resources - plural == {"modelservices"}
+
+
+def test_config_maps_are_sent_under_every_spelling_of_the_option() -> None:
+    """What the API server does not send is not read: `vllm serve -sc ...` in a script counts, too."""
+    [hook] = of_kind("ValidatingWebhookConfiguration")["webhooks"]
+    [condition] = hook["matchConditions"]
+    words = re.findall(r"'([^']+)'", condition["expression"].partition("exists(key")[2])
+    spellings = [*SPECULATIVE, *(short for short, name in SHORT.items() if name in SPECULATIVE)]
+    assert {"speculative-config", "spec-method", "-sc"} <= set(spellings)
+    assert all(any(word in spelling for word in words) for spelling in spellings)
 
 
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="there is no openssl")

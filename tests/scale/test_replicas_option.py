@@ -22,6 +22,12 @@ def test_a_socket_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     assert result.exit_code == 2 and "--uds" in result.output
 
 
+def test_fewer_at_most_than_at_first_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(serve, "find_spec", lambda _: object())
+    result = CliRunner().invoke(app, ["serve", "default", "--replicas", "2", "--max-replicas", "1"])
+    assert result.exit_code == 2 and "fewer than --replicas 2" in result.output
+
+
 @pytest.mark.parametrize(
     ("given", "on_ray"),
     [({}, False), ({"replicas": 2}, True), ({"max_replicas": 1}, True), ({"ray_address": "auto"}, True)],

@@ -29,42 +29,53 @@ OURS = {"RAY_worker_niceness": "0", "RAY_SERVE_CONTROL_LOOP_INTERVAL_S": "0.5", 
 def run(settings: Settings, given: ServerOptions) -> None:
     """Serve until told to end; raises ServeError."""
     with bind(settings) as probe:  # refuses a taken port before anything slow is done, and picks a free one
-        host, port = settings.host, int(probe.getsockname()[1])
-    told = threading.Event()
+        port = int(probe.getsockname()[1])
     os.environ[ENVIRONMENT] = str(settings.limits.write_seconds)  # inherited by the proxy
     _join(given.ray_address)
-    for number in (signal.SIGTERM, signal.SIGINT):  # after Ray, which installs its own
-        signal.signal(number, lambda *_: told.set())
     try:
         _share_out(settings, given)
-        serve.start(http_options={"host": host, "port": port})
-        serve.run(application(settings, given), name=NAME, route_prefix="/")
-        logger.info("%d replicas are ready on http://%s:%d", given.replicas, _shown(host), port)
-        while not told.wait(WAIT):  # a wait without a timeout would not handle signals
-            pass
-        logger.info("shutting down; running requests have %g seconds to finish", settings.shutdown_timeout)
+        _serve(application(settings, given), settings, given, port)
     except RuntimeError as error:  # Ray raises it when a deployment could not be started
         raise ServeError(" ".join(str(error).split())[:600]) from None
     finally:
-        serve.delete(NAME)
         if given.ray_address is None:
             serve.shutdown()
         ray.shutdown()
 
 
+def _serve(app: serve.Application, settings: Settings, given: ServerOptions, port: int) -> None:
+    """Run the application until told to end; only what was started here is deleted."""
+    told = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):  # after Ray, which installs its own
+        signal.signal(number, signal.default_int_handler)  # a first start takes minutes: nobody waits for its end
+    serve.start(http_options={"host": settings.host, "port": port})
+    try:
+        serve.run(app, name=NAME, route_prefix="/")
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: told.set())
+        logger.info("%d replicas are ready on http://%s:%d", given.replicas, _shown(settings.host), port)
+        while not told.wait(WAIT):  # a wait without a timeout would not handle signals
+            pass
+        logger.info("shutting down; running requests have %g seconds to finish", settings.shutdown_timeout)
+    except KeyboardInterrupt:
+        logger.info("ended before the replicas were ready")
+    finally:
+        serve.delete(NAME)
+
+
 def _join(address: str | None) -> None:
     """Connect to a cluster, or start one on this machine that ends with this process."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # no usage is reported unless the operator wants that
+    if address is None:
+        for name, value in OURS.items():
+            os.environ.setdefault(name, value)
+        quiet = {"enable_metrics_collection": False}  # Ray's own; ours are at /metrics
+        ray.init(address="local", include_dashboard=False, object_store_memory=STORE, _system_config=quiet)
+        return
     try:
-        if address is None:
-            for name, value in OURS.items():
-                os.environ.setdefault(name, value)
-            quiet = {"enable_metrics_collection": False}  # Ray's own; ours are at /metrics
-            ray.init(address="local", include_dashboard=False, object_store_memory=STORE, _system_config=quiet)
-        else:
-            ray.init(address=address, namespace="serve")
-    except ConnectionError as error:
-        raise ServeError(f"--ray-address {address}: {' '.join(str(error).split())}") from None
+        ray.init(address=address, namespace="serve")
+    except (ConnectionError, ValueError, RuntimeError) as error:  # nobody there; no address; another version of Ray
+        raise ServeError(f"--ray-address {address}: {' '.join(str(error).split())[:600]}") from None
 
 
 def _share_out(settings: Settings, given: ServerOptions) -> None:

@@ -38,7 +38,7 @@ def test_a_scheduler_of_the_plugin_shows_it_too() -> None:
 @pytest.mark.parametrize(
     ("install", "said"),
     [
-        ("RUN pip install 'augury[traces]'", set()),
+        ("RUN pip install 'augury[vllm]'", set()),
         ("RUN pip install --no-cache-dir vllm augury==0.1.0", set()),
         ("RUN pip install augury-of-others", {REFUSED}),
         ("RUN pip install vllm && echo augury", {REFUSED}),

@@ -147,6 +147,13 @@ def test_broken_http_is_answered_within_tls(running: Running, sent: bytes, statu
     assert running.ask("GET", "/healthz")[0] == 200
 
 
+def test_a_client_that_writes_all_before_it_reads_is_told_too(running: Running) -> None:
+    client = HTTPSConnection("localhost", running.port, context=running.trust, timeout=60)
+    client.request("POST", "/validate", body=b"x" * 20_000_000)
+    assert client.getresponse().status == 413
+    client.close()
+
+
 def test_old_tls_is_refused(running: Running, tmp_path: Path) -> None:
     old = ssl.create_default_context()
     old.minimum_version, old.maximum_version = ssl.TLSVersion.TLSv1, ssl.TLSVersion.TLSv1_1

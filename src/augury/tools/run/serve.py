@@ -28,6 +28,8 @@ def run_replicas(settings: Settings, given: ServerOptions) -> int:
         raise ConfigError("--replicas: Ray is not installed: pip install 'augury[ray]'.")
     if settings.uds is not None:
         raise ConfigError("--uds: replicas listen on a port; leave one of the two out.")
+    if given.max_replicas is not None and given.max_replicas < given.replicas:
+        raise ConfigError(f"--max-replicas {given.max_replicas}: fewer than --replicas {given.replicas}.")
     from augury.scale.ray_run import run as run_on_ray
 
     return _until_the_end(settings, lambda: run_on_ray(settings, given))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ssl
 from collections.abc import Awaitable, Callable
 
@@ -15,7 +16,7 @@ Answer = Callable[[str, str, bytes], Awaitable[HttpReply]]
 HEAD = 32_768  # bytes of a request's head
 IDLE = 120.0  # seconds a connection may be silent between requests
 WHOLE = 20.0  # seconds within which a request must arrive in full
-GOODBYE = 2.0  # seconds for the TLS shutdown
+GOODBYE = 2.0  # seconds for the TLS shutdown, and for what a refused client is still sending
 PIECE = 65_536
 MOST_CONNECTIONS = 256
 ALL_BODIES = 64_000_000  # bytes of all bodies in memory, complete or not
@@ -97,6 +98,8 @@ class WebhookListener:
                 method, reply = "GET", HttpReply(413, f"more than {self.most_bytes} bytes\n".encode())
             await _send(connection, writer, reply, method == "HEAD")
             if connection.our_state is not h11.DONE or connection.their_state is not h11.DONE:
+                if connection.their_state in (h11.SEND_BODY, h11.ERROR):
+                    await _discard(reader)
                 return
             connection.start_next_cycle()
             self.busy.discard(task)
@@ -137,6 +140,14 @@ async def _event(connection: h11.Connection, reader: asyncio.StreamReader) -> h1
     while (event := connection.next_event()) is h11.NEED_DATA:
         connection.receive_data(await reader.read(PIECE))
     return event  # type: ignore[return-value]
+
+
+async def _discard(reader: asyncio.StreamReader) -> None:
+    """Read on for a while and keep nothing: a client that is still writing would see an error and not its answer."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(GOODBYE):
+            while await reader.read(PIECE):
+                pass
 
 
 async def _send(connection: h11.Connection, writer: asyncio.StreamWriter, reply: HttpReply, head_alone: bool) -> None:
