@@ -117,6 +117,16 @@ def test_what_is_no_drafter_is_not_exported(toy_model: Path, tmp_path: Path) -> 
         as_speculator(tmp_path, str(toy_model), 3, tmp_path / "b")
 
 
+def test_weights_that_are_no_numbers_are_not_exported(toy_model: Path, tmp_path: Path) -> None:
+    file = exported(toy_model, "eagle3", 100, tmp_path / "a") / "model.safetensors"
+    tensors = load_file(file)
+    tensors["fc.weight"][0, 0] = float("nan")
+    save_file(tensors, file, {"format": "pt"})
+    with pytest.raises(ConfigError, match=r"fc\.weight has NaN or infinite values"):
+        as_speculator(file.parent, str(toy_model), 3, tmp_path / "b")
+    assert not (tmp_path / "b").exists()
+
+
 @pytest.mark.parametrize("kind", TYPES)
 def test_the_library_reads_it(kind: str, toy_model: Path, tmp_path: Path) -> None:
     """speculators itself, where it is installed: its class for the type, with our values in it."""

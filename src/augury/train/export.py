@@ -29,6 +29,9 @@ def read_checkpoint(drafter: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
         raise ConfigError(f"{drafter} is not a readable drafter ({error}).") from None
     if not isinstance(config, dict):
         raise ConfigError(f"{drafter} is not a readable drafter (its config.json is not a JSON object).")
+    for name, tensor in tensors.items():
+        if tensor.is_floating_point() and not tensor.isfinite().all():
+            raise ConfigError(f"{drafter} is not a usable drafter ({name} has NaN or infinite values).")
     return config, tensors
 
 

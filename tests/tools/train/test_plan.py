@@ -16,6 +16,7 @@ from augury.tools.advise.shape import ModelShape, shape_of
 from augury.tools.advise.target import find_target
 from augury.tools.knowledge.training import training_facts
 from augury.tools.train.plan import TrainingWork, plan
+from augury.tools.train.planned import _span
 
 WORK = TrainingWork(texts=31_500, answer_tokens=256, longest=512, batch=64, epochs=5.5, depth=7, words=16_384, layers=2)
 SMALL = ModelShape(
@@ -65,6 +66,25 @@ def test_curves_never_fall() -> None:
     for one in measured:
         found = [one.lengths(steps).get("mt_bench", 1.0) for steps in (1, 300, 700, 2_000, 6_000, 10**6)]
         assert found == sorted(found) and found[0] == 1.0 < found[-1]
+
+
+def test_a_plan_knows_the_lengths_of_the_shipped_block_drafter() -> None:
+    """Its curve goes as far as the longest run, and stays there."""
+    long = plan("dflash", SMALL, find_gpu("H200"), replace(WORK, epochs=20)).lengths
+    assert long == {"mt_bench": 2.10, "humaneval": 2.59, "gsm8k_test": 2.84}
+
+
+@pytest.mark.parametrize(
+    ("fast", "slow", "says"),
+    [
+        (0.4, 1.3, "a minute"),
+        (1.2, 1.4, "a minute"),
+        (0.4, 1.6, "a minute to 2 minutes"),
+        (80, 95, "80 minutes to 1.6 hours"),
+    ],
+)
+def test_spans_of_time_read_well(fast: float, slow: float, says: str) -> None:
+    assert _span(fast, slow) == says
 
 
 def test_what_does_not_fit_is_said() -> None:

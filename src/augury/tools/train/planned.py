@@ -88,7 +88,7 @@ def show_plan(console: Console, made: TrainingPlan, target: str, gpu: str) -> No
 
 
 def _time(minutes: float) -> str:
-    return f"{minutes / 60:,.1f} hours" if minutes >= 90 else f"{minutes:.0f} minutes" if minutes >= 1 else "a minute"
+    return f"{minutes / 60:,.1f} hours" if minutes >= 90 else f"{minutes:.0f} minutes" if minutes >= 1.5 else "a minute"
 
 
 def _span(fast: float, slow: float) -> str:
