@@ -21,6 +21,7 @@ from augury.observe.stats import Parts
 from augury.verify.sampling import Outcome
 from augury.verify.tree import Draft, chain_parents
 
+LOOKS = 8  # passes between two looks at what passes cost
 FOLLOWS = 0.1  # weight of the newest draft in what is known of the model's speed
 
 
@@ -74,6 +75,7 @@ class HybridDrafter(Drafter):
         self.reads_late = self.model is not None
         self.pass_costs: PassCosts | None = None
         self._costs, self._step, self._slots = ASSUMED, STEP, setup.slots
+        self._passes, self._requests = 0, -1
 
     @staticmethod
     def _built(part: SpeculativeConfig, setup: DrafterSetup) -> Part:
@@ -169,7 +171,7 @@ class HybridDrafter(Drafter):
         for g, slot in enumerate(slots):
             self._pending[slot] = Pending(lengths[g], {})
             choices.append(self._choose(slot, g, found, budgets[g]))
-        drafted = self._by_model(inputs, choices)
+        drafted = self._by_model(inputs, choices, slots, budgets)
         tokens, counts = np.zeros((len(slots), self.nodes), np.int64), np.zeros(len(slots), np.int64)
         for g, slot in enumerate(slots):
             chain = self._chain(slot, choices[g], drafted[g], budgets[g])
@@ -183,7 +185,11 @@ class HybridDrafter(Drafter):
         """What drafts cost in a batch of so many requests that draft, where the engine measures passes."""
         if self.pass_costs is None:
             return ASSUMED
-        return RoutingCosts(self.pass_costs.with_more(max(requests, 1), self.nodes), self._step)
+        self._passes += 1
+        if requests != self._requests or self._passes % LOOKS == 0:
+            self._requests = requests
+            self._costs = RoutingCosts(self.pass_costs.with_more(max(requests, 1), self.nodes), self._step)
+        return self._costs
 
     def _learn(self, slots: list[int], lengths: list[int], text: HostText) -> None:
         """Compare each draft with the text that came since."""
@@ -227,21 +233,22 @@ class HybridDrafter(Drafter):
             best.leads = most >= promised
         return best
 
-    def _by_model(self, inputs: DraftInput, choices: list[LookUpChoice | None]) -> list[list[int]]:
+    def _by_model(
+        self, inputs: DraftInput, choices: list[LookUpChoice | None], slots: list[int], budgets: list[int]
+    ) -> list[list[int]]:
         """What the model drafts for every group; where a look-up leads it only reads what is new, at once or later."""
         if self.model is None:
             return [[] for _ in choices]
         led = [choice is not None and choice.leads for choice in choices]
-        most = torch.tensor([0 if lead else self.model.nodes for lead in led], device=inputs.budget.device)
-        budget = torch.minimum(inputs.budget, most)
+        budgets = [0 if lead else min(self.model.nodes, budget) for lead, budget in zip(led, budgets, strict=True)]
         if self.unread is not None:
-            if any(led) and not inputs.chunked and not budget.any() and not self.unread.full(inputs):
+            if any(led) and not inputs.chunked and not any(budgets) and not self.unread.full(inputs):
                 if self.model.drafter.bytes_per_token:  # otherwise it keeps nothing of what it reads
                     self.unread.put_aside(along_tracks(inputs))
                 return [[] for _ in choices]
             inputs = self.unread.hand_over(inputs, self.model.drafter)
         # After tokens that others drafted it may have more to read than after a draft of its own.
-        inputs, slots, budgets = replace(inputs, budget=budget, chunked=True), inputs.slots.tolist(), budget.tolist()
+        inputs = replace(inputs, budget=torch.tensor(budgets, device=inputs.budget.device), chunked=True)
         confidence, begun = self._confidence, time.perf_counter()
         if confidence is not None:
             confidence.prices = self._model_prices(confidence, slots, budgets)
