@@ -29,6 +29,20 @@ def test_fewer_at_most_than_at_first_are_refused(monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.parametrize(
+    "words",
+    [
+        ["--replica-cpus", "1"],
+        ["--replica-gpus", "0.5"],
+        ["--replica-routing", "spread"],
+        ["--target-ongoing-requests", "8"],
+    ],
+)
+def test_options_of_replicas_are_refused_where_there_are_none(words: list[str]) -> None:
+    result = CliRunner().invoke(app, ["serve", "default", *words])
+    assert result.exit_code == 2 and f"{words[0]} is for replicas" in result.output and "--replicas N" in result.output
+
+
+@pytest.mark.parametrize(
     ("given", "on_ray"),
     [({}, False), ({"replicas": 2}, True), ({"max_replicas": 1}, True), ({"ray_address": "auto"}, True)],
 )

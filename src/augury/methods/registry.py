@@ -59,7 +59,8 @@ def kinds() -> dict[str, Trained]:
 def kind(name: str) -> Trained:
     """The trainable kind of that name, or a ConfigError that lists the names."""
     if name not in kinds():
-        raise ConfigError(f"augury train {name}: unknown; there are {', '.join(kinds())}.")
+        hint = " A plan is `augury train METHOD --plan`." if name == "plan" else ""
+        raise ConfigError(f"augury train {name}: unknown; there are {', '.join(kinds())}.{hint}")
     return kinds()[name]
 
 

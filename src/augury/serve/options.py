@@ -6,6 +6,8 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, Field
 
+from augury.config.errors import ConfigError
+
 API_KEYS = ("AUGURY_API_KEY", "VLLM_API_KEY")
 NETWORK, LIMITS, SPECULATION, LOG, ENGINE = "Where, and for whom", "Limits", "Speculation", "Log", "Engine"  # panels
 TOOLS, ADAPTERS, REPLICAS = "Tools and reasoning", "Adapters", "Replicas"
@@ -98,6 +100,15 @@ class ServerOptions(BaseModel):
         REPLICAS,
         "'prefix': send a session to the replica that has its cache; 'spread': each request to the least loaded.",
     )
+
+    def check_replicas(self) -> None:
+        """Refuse options of replicas where there are none: they would change nothing."""
+        if self.on_ray:
+            return
+        for name in ("target_ongoing_requests", "replica_cpus", "replica_gpus", "replica_routing"):
+            if getattr(self, name) != type(self).model_fields[name].default:
+                option = f"--{name.replace('_', '-')}"
+                raise ConfigError(f"{option} is for replicas on Ray: add --replicas N, or leave it out.")
 
     @property
     def on_ray(self) -> bool:

@@ -139,6 +139,7 @@ def serve(
             given[name] = object_from_json(text, f"--{name.replace('_', '-')}")
     if not all(key.strip() for key in server.api_key or ()):
         raise ConfigError("--api-key is empty, which would let everybody in; give a key, or leave the option out.")
+    server.check_replicas()
     EngineConfig.parse(model=model, **given)  # reports option errors before importing torch
     from augury.serve.engine_start import end_ahead
     from augury.serve.settings import settings_of
