@@ -17,7 +17,12 @@ from augury.kernels.tuned_cublas import GAIN, Tuner, fastest, tuner, tuning
 
 CUDA = torch.device("cuda")
 gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
-BAD_ENDS = ('int8", ""', 'bfloat16", "x"')  # of a line in the file: no such type, no such code
+BAD_ENDS = (
+    'int8", ""',
+    'bfloat16", "x"',
+    'bfloat16", "00ff"',
+)  # of a line in the file: no such type, no code, too short a one
+FAST = b"fast" * 16
 OTHER_ORDER, BROKEN = b"another order of adding", b"cannot be run"
 
 
@@ -67,15 +72,25 @@ def test_what_was_chosen_is_known_at_the_next_start(tmp_path: Path, monkeypatch:
     library: Any = Library()
     monkeypatch.setenv("AUGURY_CACHE", str(tmp_path))
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "a GPU")
-    monkeypatch.setattr(
-        tuned_cublas, "fastest", lambda library, product, weights: b"fast" if product.rows > 64 else None
-    )
+    monkeypatch.setattr(tuned_cublas, "fastest", lambda library, product, weights: FAST if product.rows > 64 else None)
     first, weight = Tuner(library, CUDA), torch.zeros(2048, 2048, dtype=torch.bfloat16)
     with first.tuning():
         for rows in (64, 128, 128, 2048):  # the last is too many
             assert first.linear(torch.zeros(rows, 2048, dtype=torch.bfloat16), weight) is None
-    known = {Product(64, 2048, 2048, torch.bfloat16): None, Product(128, 2048, 2048, torch.bfloat16): b"fast"}
+    known = {Product(64, 2048, 2048, torch.bfloat16): None, Product(128, 2048, 2048, torch.bfloat16): FAST}
     assert first._chosen == Tuner(library, CUDA)._chosen == known
+
+
+def test_an_algorithm_that_the_library_refuses_is_not_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    library: Any = Library(BROKEN)
+    monkeypatch.setenv("AUGURY_CACHE", str(tmp_path))
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "a GPU")
+    monkeypatch.setattr(tuned_cublas, "ALIGNED", 1)  # torch aligns to less on a CPU
+    tuned, x, weight = Tuner(library, CUDA), torch.zeros(64, 32), torch.zeros(32, 32)
+    tuned._chosen[Product.of(x, weight)] = BROKEN
+    assert tuned.linear(x, weight) is None and tuned._chosen == {Product.of(x, weight): None}
 
 
 def test_without_a_gpu_nothing_is_tuned() -> None:

@@ -41,6 +41,9 @@ class _Algorithm(ctypes.Structure):
     _fields_ = (("data", c_uint64 * 8),)
 
 
+ALGORITHM_BYTES = ctypes.sizeof(_Algorithm)
+
+
 class _Found(ctypes.Structure):
     _fields_ = (
         ("algorithm", _Algorithm), ("workspace", c_size_t), ("state", c_int), ("waves", c_float),

@@ -21,7 +21,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from augury.config.files import cache_dir, read_bounded, write_text
-from augury.kernels.cublas_lt import ALIGNED, TYPES, CublasLt, Product, cublas_lt
+from augury.kernels.cublas_lt import ALGORITHM_BYTES, ALIGNED, TYPES, CublasLt, Product, cublas_lt
 
 LARGE = 1 << 22  # elements of a matrix, at least, for this to pay
 MOST_ROWS = 128  # larger passes run at lower clocks, and what is fastest alone is not fastest among others
@@ -53,7 +53,11 @@ class Tuner:
         algorithm = self._chosen.get(product)
         if algorithm is None or not _plain(x) or not _plain(weight):
             return None
-        return self._library.multiply(x, weight, algorithm)
+        try:
+            return self._library.multiply(x, weight, algorithm)
+        except RuntimeError:  # the file was not written by such a library after all
+            self._chosen[product] = None
+            return None
 
     @contextmanager
     def tuning(self) -> Iterator[None]:
@@ -145,11 +149,18 @@ def _times(runs: dict[bytes | None, Run], x: Tensor, weights: list[Tensor], roun
 def _read(path: Path) -> Chosen:
     try:
         return {
-            Product(int(rows), int(outs), int(depth), TYPE_OF[dtype]): bytes.fromhex(algorithm) or None
-            for rows, outs, depth, dtype, algorithm in json.loads(read_bounded(path, LARGEST_FILE))
+            Product(int(rows), int(outs), int(depth), TYPE_OF[dtype]): _algorithm(written)
+            for rows, outs, depth, dtype, written in json.loads(read_bounded(path, LARGEST_FILE))
         }
     except (OSError, ValueError, TypeError, KeyError):
         return {}
+
+
+def _algorithm(written: str) -> bytes | None:
+    algorithm = bytes.fromhex(written)
+    if len(algorithm) not in (0, ALGORITHM_BYTES):  # the library would read past its end
+        raise ValueError(written)
+    return algorithm or None
 
 
 def _keep(path: Path, chosen: Chosen) -> None:
