@@ -34,6 +34,10 @@ class MeasuredWith:
     temperature: float
     rule: str
 
+    def __str__(self) -> str:
+        tree = f", a tree of {self.nodes}" if self.nodes else ""
+        return f"K={self.tokens}{tree}, temperature {self.temperature:g}"
+
 
 class Amounts(NamedTuple):
     """The limits of a measurement."""
@@ -64,13 +68,17 @@ def measured(
     for (tokens, nodes, rule), some in groupby(wanted, lambda one: (one.tokens, one.nodes, one.rule)):
         llm = LLM(target, **engine, speculative_config=shaped(spec, tokens, nodes, rule, amounts.top_k))
         for one in some:
-            tell(f"measuring: K={tokens}, tree {nodes}, temperature {one.temperature:g}", len(lines), len(wanted))
-            lines.append(_line(llm, one, asked, amounts.max_tokens))
+            figures = dict[str, Any]()
+            for name, talks in asked.items():
+                done = len(lines) * len(asked) + len(figures)
+                tell(f"measuring: {one} on {name}{_so_far(figures)}", done, len(wanted) * len(asked))
+                figures[name] = lengths(llm, name, talks, one.temperature, amounts.max_tokens)
+            lines.append(_line(llm, one, figures))
         del llm  # a GPU has room for only one
         gc.collect()
         if engine["device"] == "cuda":
             torch.cuda.empty_cache()
-    tell("measuring", len(lines), len(wanted))
+    tell("measuring", *[len(wanted) * len(asked)] * 2)
     told = {"target": target, "device": engine["device"], "dtype": engine["dtype"], "torch": torch.__version__}
     conditions = {**told, "max_tokens": amounts.max_tokens}
     return {
@@ -92,10 +100,15 @@ def _engine(target: str, amounts: Amounts, device: torch.device, dtype: str) -> 
     }
 
 
-def _line(llm: LLM, one: MeasuredWith, asked: dict[str, list[Messages]], max_tokens: int) -> dict[str, Any]:
+def _so_far(figures: dict[str, Any]) -> str:
+    """The lengths of the files that this setting has been measured on, for whoever ends the run early."""
+    told = ", ".join(f"{name} {figure['length']:.2f}" for name, figure in figures.items())
+    return f" (so far {told})" if told else ""
+
+
+def _line(llm: LLM, one: MeasuredWith, figures: dict[str, Any]) -> dict[str, Any]:
     config = llm.config.speculative_config
     assert config is not None
-    figures = {name: lengths(llm, name, talks, one.temperature, max_tokens) for name, talks in asked.items()}
     return {
         "k": one.tokens,
         "tree": one.nodes,
