@@ -11,11 +11,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from slowness import times_slower
 
 from augury import LLM, SamplingParams
 from augury.parallel.errors import RanksLost
 
-SOON = 120.0  # seconds that a slow machine may take, well below the ten minutes after which ranks give up by themselves
+SOON = 5.0 * times_slower()  # seconds in which the loss of a rank must be told
 
 
 @pytest.fixture(autouse=True)

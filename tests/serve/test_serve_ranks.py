@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 from served import Served, served
+from slowness import times_slower
 
-SOON = 120.0  # seconds that a slow machine may take, well below the ten minutes after which ranks give up themselves
+SOON = 5.0 * times_slower()  # seconds in which the loss of a rank must be told
 ASKED = {"model": "toy", "prompt": "abcabc", "max_tokens": 12, "temperature": 0.8, "seed": 3, "ignore_eos": True}
 
 
